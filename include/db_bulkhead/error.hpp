@@ -44,30 +44,21 @@ enum class Effect { none, unknown, committed };
 
 constexpr std::string_view to_string(Rejection reason) noexcept {
   switch (reason) {
-    case Rejection::full:
-      return "full";
-    case Rejection::timed_out:
-      return "timed_out";
-    case Rejection::cancelled:
-      return "cancelled";
-    case Rejection::closed:
-      return "closed";
-    case Rejection::reentrant:
-      return "reentrant";
-    case Rejection::expired:
-      return "expired";
+    case Rejection::full: return "full";
+    case Rejection::timed_out: return "timed_out";
+    case Rejection::cancelled: return "cancelled";
+    case Rejection::closed: return "closed";
+    case Rejection::reentrant: return "reentrant";
+    case Rejection::expired: return "expired";
   }
   return "?";
 }
 
 constexpr std::string_view to_string(Effect effect) noexcept {
   switch (effect) {
-    case Effect::none:
-      return "none";
-    case Effect::unknown:
-      return "unknown";
-    case Effect::committed:
-      return "committed";
+    case Effect::none: return "none";
+    case Effect::unknown: return "unknown";
+    case Effect::committed: return "committed";
   }
   return "?";
 }

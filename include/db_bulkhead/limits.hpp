@@ -2,7 +2,8 @@
 //
 // The two bounds of a bulkhead: how many operations may run (B) and how many
 // more may wait for their turn (Q). A value type; checked where it is used, by
-// `require_valid`, so that a wrong limit is refused before anything changes.
+// `require_valid`, so that a wrong limit is refused before anything changes. And what
+// a gate shows of itself against them.
 #ifndef DB_BULKHEAD_LIMITS_HPP
 #define DB_BULKHEAD_LIMITS_HPP
 
@@ -41,6 +42,17 @@ inline void require_valid(Limits const& limits) {
                                 " allowed is 0 to " + std::to_string(Limits::max_total - limits.concurrent));
   }
 }
+
+/// One consistent picture of a gate. After a shrink, `running` may be above `limits.concurrent` and `waiting`
+/// above `limits.extra_slots` until what is over the new limits has drained.
+struct GateState {
+  std::size_t running = 0;
+  std::size_t waiting = 0;
+  Limits limits{};
+  bool closed = false;
+
+  friend constexpr bool operator==(GateState const&, GateState const&) = default;
+};
 
 }  // namespace db_bulkhead
 
