@@ -1,0 +1,35 @@
+# find_package(db_bulkhead [COMPONENTS pqxx]): the core needs threads only; the
+# component pqxx looks for libpqxx and libpq on the machine that uses it.
+
+include(CMakeFindDependencyMacro)
+find_dependency(Threads)
+include("${CMAKE_CURRENT_LIST_DIR}/db_bulkhead-targets.cmake")
+
+foreach(db_bulkhead_component IN LISTS db_bulkhead_FIND_COMPONENTS)
+  set(db_bulkhead_problem "")
+  if(NOT db_bulkhead_component STREQUAL "pqxx")
+    set(db_bulkhead_problem "db_bulkhead has no component '${db_bulkhead_component}'; it has: pqxx")
+  elseif(NOT EXISTS "${CMAKE_CURRENT_LIST_DIR}/db_bulkhead-pqxx-targets.cmake")
+    set(db_bulkhead_problem "this db_bulkhead was installed without its component pqxx (DB_BULKHEAD_WITH_PQXX)")
+  else()
+    include("${CMAKE_CURRENT_LIST_DIR}/db_bulkhead-libpqxx.cmake")
+    if(db_bulkhead_libpqxx_problem)
+      set(db_bulkhead_problem "db_bulkhead's component pqxx needs libpqxx and libpq: ${db_bulkhead_libpqxx_problem}")
+    else()
+      include("${CMAKE_CURRENT_LIST_DIR}/db_bulkhead-pqxx-targets.cmake")
+    endif()
+  endif()
+
+  if(NOT db_bulkhead_problem)
+    set(db_bulkhead_${db_bulkhead_component}_FOUND TRUE)
+  else()
+    set(db_bulkhead_${db_bulkhead_component}_FOUND FALSE)
+    if(db_bulkhead_FIND_REQUIRED_${db_bulkhead_component})
+      set(db_bulkhead_FOUND FALSE)
+      set(db_bulkhead_NOT_FOUND_MESSAGE "${db_bulkhead_problem}")
+    endif()
+  endif()
+endforeach()
+
+unset(db_bulkhead_component)
+unset(db_bulkhead_problem)

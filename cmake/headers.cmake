@@ -1,0 +1,29 @@
+# Every public header, by the target that owns it. Explicit, so that what is
+# installed is what was meant: tests/headers/check_list.cmake fails when a header
+# under include/ is missing here or one listed here is not there.
+
+set(db_bulkhead_core_headers
+  db_bulkhead/admission.hpp
+  db_bulkhead/connection_pool.hpp
+  db_bulkhead/db_bulkhead.hpp
+  db_bulkhead/deadline.hpp
+  db_bulkhead/detail/admission_counts.hpp
+  db_bulkhead/detail/admission_word.hpp
+  db_bulkhead/detail/hand_off_pace.hpp
+  db_bulkhead/detail/parker.hpp
+  db_bulkhead/detail/platform.hpp
+  db_bulkhead/detail/wait_queue.hpp
+  db_bulkhead/detail/waiter.hpp
+  db_bulkhead/error.hpp
+  db_bulkhead/limits.hpp
+  db_bulkhead/observer.hpp
+  db_bulkhead/permit.hpp
+  db_bulkhead/pool_concept.hpp
+  db_bulkhead/pool_options.hpp
+  db_bulkhead/transaction_options.hpp
+  db_bulkhead/version.hpp
+)
+
+set(db_bulkhead_pqxx_headers
+  db_bulkhead/pqxx.hpp
+)
