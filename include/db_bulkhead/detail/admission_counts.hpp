@@ -77,8 +77,9 @@ class AdmissionCounts {
   template <class T>
   using Atomic = typename Platform::template atomic<T>;
 
-  // Both limits in what one atomic load can read; they fit by the definition of Limits::max_total.
-  struct CompactLimits {
+  // Both limits in what one atomic load can read, aligned so that it needs no library call; they fit by the
+  // definition of Limits::max_total.
+  struct alignas(8) CompactLimits {
     std::uint32_t concurrent;
     std::uint32_t extra_slots;
 
