@@ -4,19 +4,26 @@
 
 set(db_bulkhead_core_headers
   db_bulkhead/admission.hpp
+  db_bulkhead/connection_lease.hpp
   db_bulkhead/connection_pool.hpp
+  db_bulkhead/connector.hpp
   db_bulkhead/db_bulkhead.hpp
   db_bulkhead/deadline.hpp
+  db_bulkhead/detail/active_call.hpp
   db_bulkhead/detail/admission_counts.hpp
   db_bulkhead/detail/admission_word.hpp
   db_bulkhead/detail/hand_off_pace.hpp
   db_bulkhead/detail/parker.hpp
   db_bulkhead/detail/platform.hpp
+  db_bulkhead/detail/pool_counts.hpp
+  db_bulkhead/detail/pool_state.hpp
+  db_bulkhead/detail/transaction_run.hpp
   db_bulkhead/detail/wait_queue.hpp
   db_bulkhead/detail/waiter.hpp
   db_bulkhead/error.hpp
   db_bulkhead/limits.hpp
   db_bulkhead/observer.hpp
+  db_bulkhead/owning_result.hpp
   db_bulkhead/permit.hpp
   db_bulkhead/pool_concept.hpp
   db_bulkhead/pool_options.hpp
