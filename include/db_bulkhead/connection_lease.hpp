@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: MIT
+//
+// A connection on loan, owned. The lease's destructor (or assigning another one over
+// it) gives the connection back, exactly once, and then the place in the pool: the
+// next in line gets both. A moved-from lease holds nothing, and giving that back is
+// nothing.
+//
+// Lifetime: a lease may outlive its pool; the connection is closed then when the lease
+// ends. No transaction, stream, receiver or result view made on the connection may
+// outlive the lease. Thread safety: a lease may be moved to and ended on another
+// thread; a single object, and its connection, are not for two threads at once.
+#ifndef DB_BULKHEAD_CONNECTION_LEASE_HPP
+#define DB_BULKHEAD_CONNECTION_LEASE_HPP
+
+#include <memory>
+#include <utility>
+
+#include "db_bulkhead/connector.hpp"
+#include "db_bulkhead/detail/pool_state.hpp"
+#include "db_bulkhead/permit.hpp"
+
+namespace db_bulkhead {
+
+template <connector Connector>
+class ConnectionPool;
+
+template <connector Connector>
+class ConnectionLease {
+ public:
+  using connection_type = typename Connector::connection_type;
+
+  ConnectionLease(ConnectionLease&&) noexcept = default;
+  ConnectionLease& operator=(ConnectionLease&& other) noexcept {
+    // By way of a temporary, so that what was held is given back in the destructor's order.
+    ConnectionLease taken{std::move(other)};
+    std::swap(state_, taken.state_);
+    std::swap(permit_, taken.permit_);
+    std::swap(connection_, taken.connection_);
+    std::swap(discard_, taken.discard_);
+    return *this;
+  }
+  ~ConnectionLease() {
+    if (connection_) state_->give_back(std::move(connection_), discard_);
+  }
+
+  /// Whether a connection is held: false once moved from.
+  explicit operator bool() const noexcept { return connection_ != nullptr; }
+
+  /// The connection. Undefined on a lease that was moved from, as for a std::unique_ptr.
+  connection_type& operator*() const noexcept { return *connection_; }
+
+  /// The connection, or, where the connection itself is a handle, what it points to.
+  auto operator->() const noexcept {
+    if constexpr (requires { connection_->operator->(); }) {
+      return connection_->operator->();
+    } else {
+      return connection_.get();
+    }
+  }
+
+  /// Makes the end of the lease close the connection instead of keeping it.
+  void discard() noexcept { discard_ = true; }
+
+ private:
+  friend class ConnectionPool<Connector>;
+  using State = detail::PoolState<Connector>;
+
+  ConnectionLease(std::shared_ptr<State> state, Permit permit, std::unique_ptr<connection_type> connection)
+      : state_{std::move(state)}, permit_{std::move(permit)}, connection_{std::move(connection)} {}
+
+  // The order is that of release, read from below: the connection goes back, or is closed, before the
+  // permit, so that whoever gets the permit finds an idle connection or room for one; the state last.
+  std::shared_ptr<State> state_;
+  Permit permit_;
+  std::unique_ptr<connection_type> connection_;
+  bool discard_ = false;
+};
+
+}  // namespace db_bulkhead
+
+#endif

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: MIT
+//
+// A pooled libpqxx connection. It converts to what libpqxx calls a connection, so that
+// `pqxx::work tx{*lease};` and everything else that takes one works on it.
+//
+// Underneath is a handle that was opened here and handed to libpqxx, so that its
+// state can be asked without a round trip: transaction status, socket, the tags of all
+// commands. Whoever closes the connection through libpqxx (or moves it away) loses
+// nothing but the connection: the pool sees it and opens another one.
+//
+// Lifetime: objects made on the connection (transactions, streams, receivers, error
+// handlers) must be gone before the lease ends, as libpqxx asks for the connection
+// itself. Thread safety: one thread at a time.
+#ifndef DB_BULKHEAD_PQXX_CONNECTION_HPP
+#define DB_BULKHEAD_PQXX_CONNECTION_HPP
+
+#include <fcntl.h>
+#include <sys/socket.h>
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "db_bulkhead/connector.hpp"
+#include "db_bulkhead/pqxx/driver.hpp"
+#include "db_bulkhead/pqxx/libpq.hpp"
+#include "db_bulkhead/pqxx/query.hpp"
+#include "db_bulkhead/pqxx/socket.hpp"
+#include "db_bulkhead/pqxx/watch.hpp"
+
+namespace db_bulkhead {
+
+class PqxxConnector;
+
+namespace detail {
+class PqxxTransaction;
+}
+
+class PqxxConnection {
+ public:
+  /// What libpqxx calls a connection: pqxx::connection_base in 6.4, pqxx::connection from 7 on.
+  using driver_type = detail::DriverConnection;
+
+  /// Takes over a handle that is connected. Throws what libpqxx throws.
+  explicit PqxxConnection(detail::RawConnection raw) : watch_{detail::SessionWatch::attach(raw.get())} {
+    try {
+      driver_ = detail::adopt(raw.get());
+      raw.release();
+    } catch (...) {
+      // 6.4 closes the handle where it does not like it.
+      if (watch_->raw() == nullptr) raw.release();
+      throw;
+    }
+  }
+  PqxxConnection(PqxxConnection const&) = delete;
+  PqxxConnection& operator=(PqxxConnection const&) = delete;
+
+  // Not explicit: the point is to be usable wherever libpqxx asks for its connection.
+  operator driver_type&() noexcept { return *driver_; }
+  driver_type* operator->() noexcept { return driver_.get(); }
+
+ private:
+  friend class PqxxConnector;
+  friend class detail::PqxxTransaction;
+
+  PGconn* raw() const noexcept { return watch_->raw(); }
+  detail::SessionWatch& watch() noexcept { return *watch_; }
+
+  bool is_connected() const noexcept { return PQstatus(raw()) == CONNECTION_OK; }
+  PGTransactionStatusType transaction_status() const noexcept { return PQtransactionStatus(raw()); }
+  bool is_idle() const noexcept { return transaction_status() == PQTRANS_IDLE; }
+
+  /// Whether the connection can be lent as it is. No round trip.
+  bool is_alive() const noexcept {
+    if (!is_connected() || !is_idle() || !detail::peer_is_there(raw())) return false;
+    detail::drop_notifications(raw());
+    return is_connected() && is_idle();
+  }
+
+  /// Ends what the borrower left open: one ROLLBACK at most, and only if nothing else is going on.
+  bool end_transaction(detail::SocketWait& wait) {
+    if (!is_connected() || !detail::owns(*driver_, raw())) return false;
+    auto const status = transaction_status();
+    if (status != PQTRANS_IDLE && status != PQTRANS_INTRANS && status != PQTRANS_INERROR) return false;
+    if (status != PQTRANS_IDLE && !detail::run_query(raw(), "ROLLBACK", wait).succeeded()) return false;
+    return is_idle();
+  }
+
+  /// Makes libpqxx's object and libpq's handle forget the borrower. The server's session is not touched.
+  bool forget_borrower(bool forget_prepared) noexcept {
+    PGconn* const handle = raw();
+    if (!detail::renew(driver_, forget_prepared)) return false;
+    PQuntrace(handle);
+    PQsetErrorVerbosity(handle, PQERRORS_DEFAULT);
+    // libpq's sockets do not block; libpqxx's set_blocking may have changed that.
+    int const flags = ::fcntl(PQsocket(handle), F_GETFL, 0);
+    return flags != -1 &&
+           ((flags & O_NONBLOCK) != 0 || ::fcntl(PQsocket(handle), F_SETFL, flags | O_NONBLOCK) != -1);
+  }
+
+  /// Sends the first of `script`, without waiting for its answer.
+  ResetProgress begin_script(std::vector<std::string> const& script) noexcept {
+    script_step_ = 0;
+    return send_step(script);
+  }
+
+  /// Reads the answer to what was sent, sends what is next, and so on to the end of the script.
+  ResetProgress finish_script(std::vector<std::string> const& script, detail::SocketWait& wait) {
+    for (;;) {
+      detail::Reply const reply = detail::read_reply(raw(), wait);
+      if (!reply.is_complete()) return ResetProgress::pending;
+      if (reply.failed || !is_idle()) return ResetProgress::failed;
+      ++script_step_;
+      if (auto const progress = send_step(script); progress != ResetProgress::pending) {
+        // Whatever arrived for the last borrower arrived before the last answer.
+        detail::drop_notifications(raw());
+        return progress;
+      }
+    }
+  }
+
+  ResetProgress send_step(std::vector<std::string> const& script) noexcept {
+    if (script_step_ == script.size()) return ResetProgress::done;
+    return detail::send_query(raw(), script[script_step_].c_str()) ? ResetProgress::pending
+                                                                   : ResetProgress::failed;
+  }
+
+  /// Nothing blocks on this connection any more, and nothing more is sent. Only closing is left.
+  void shut() noexcept {
+    if (raw() != nullptr) ::shutdown(PQsocket(raw()), SHUT_RDWR);
+  }
+
+  std::shared_ptr<detail::SessionWatch> watch_;
+  detail::OwnedDriver driver_;
+  std::size_t script_step_ = 0;  // of the reset that is under way
+};
+
+}  // namespace db_bulkhead
+
+#endif

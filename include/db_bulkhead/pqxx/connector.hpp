@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: MIT
+//
+// How a pool opens, checks and resets libpqxx connections.
+//
+// The reset is a list of queries, sent one after the other. The first is sent when the
+// connection comes back, so that the returning caller waits for no round trip; its
+// answer is read by the next borrower, and checked: every command must have succeeded
+// and the session be idle, else the connection is closed. libpqxx never meets an
+// answer that is still to be read, which it would drop in silence, errors included.
+#ifndef DB_BULKHEAD_PQXX_CONNECTOR_HPP
+#define DB_BULKHEAD_PQXX_CONNECTOR_HPP
+
+#include <exception>
+#include <functional>
+#include <memory>
+#include <stdexcept>
+#include <stop_token>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "db_bulkhead/connector.hpp"
+#include "db_bulkhead/deadline.hpp"
+#include "db_bulkhead/error.hpp"
+#include "db_bulkhead/pool_options.hpp"
+#include "db_bulkhead/pqxx/connect.hpp"
+#include "db_bulkhead/pqxx/connection.hpp"
+#include "db_bulkhead/pqxx/conninfo.hpp"
+
+namespace db_bulkhead {
+
+class PqxxConnector {
+ public:
+  using connection_type = PqxxConnection;
+
+  /// Asks `provider` for a connection string at every connect. std::invalid_argument if it is empty.
+  PqxxConnector(std::function<std::string()> provider, PoolOptions const& options)
+      : provider_{std::move(provider)},
+        reset_{options.reset},
+        init_sql_{options.init_sql},
+        script_{script_for(options)} {
+    if (!provider_) throw std::invalid_argument{"db_bulkhead: the provider of connection strings is empty"};
+  }
+
+  std::unique_ptr<PqxxConnection> connect(Deadline deadline, std::stop_token const& stop) {
+    detail::SocketWait wait{deadline, stop};
+    auto connection = std::make_unique<PqxxConnection>(detail::connect_raw(conninfo(), wait));
+    if (!init_sql_.empty()) initialise(*connection, wait);
+    return connection;
+  }
+
+  bool alive(PqxxConnection& connection) noexcept { return connection.is_alive(); }
+
+  ResetProgress begin_reset(PqxxConnection& connection, Deadline deadline) noexcept try {
+    detail::SocketWait wait{deadline};
+    if (!connection.end_transaction(wait)) return ResetProgress::failed;
+    if (!connection.forget_borrower(reset_ == SessionReset::discard_all)) return ResetProgress::failed;
+    return connection.begin_script(script_);
+  } catch (...) {
+    return ResetProgress::failed;
+  }
+
+  ResetProgress finish_reset(PqxxConnection& connection, Deadline deadline,
+                             std::stop_token const& stop) noexcept try {
+    detail::SocketWait wait{deadline, stop};
+    return connection.finish_script(script_, wait);
+  } catch (...) {
+    return ResetProgress::failed;
+  }
+
+ private:
+  using Reason = ConnectionUnavailable::Reason;
+
+  // `clean` is DISCARD ALL in the parts that PostgreSQL's manual lists, less DEALLOCATE ALL and DISCARD
+  // PLANS. DISCARD ALL itself may not be in a query with other commands.
+  static std::vector<std::string> script_for(PoolOptions const& options) {
+    switch (options.reset) {
+      case SessionReset::none: return {};
+      case SessionReset::discard_all:
+        return options.init_sql.empty() ? std::vector<std::string>{"DISCARD ALL"}
+                                        : std::vector<std::string>{"DISCARD ALL", options.init_sql};
+      default:
+        return {
+            "CLOSE ALL; SET SESSION AUTHORIZATION DEFAULT; RESET ALL; UNLISTEN *; "
+            "SELECT pg_catalog.pg_advisory_unlock_all(); DISCARD TEMP; DISCARD SEQUENCES; " +
+            options.init_sql};
+    }
+  }
+
+  // User code, under no lock. What it throws is nested, what it returns is never shown.
+  detail::Conninfo conninfo() {
+    try {
+      return detail::Conninfo{provider_()};
+    } catch (...) {
+      std::throw_with_nested(
+          ConnectionUnavailable{Reason::connect_failed, "there is no connection string (cause nested)"});
+    }
+  }
+
+  void initialise(PqxxConnection& connection, detail::SocketWait& wait) {
+    detail::Reply const reply = detail::run_query(connection.raw(), init_sql_.c_str(), wait);
+    if (reply.waited == detail::Waited::timed_out) {
+      throw ConnectionUnavailable{Reason::timed_out, "no time left while init_sql was running"};
+    }
+    if (reply.waited == detail::Waited::cancelled) {
+      throw ConnectionUnavailable{Reason::cancelled, "stopped while init_sql was running"};
+    }
+    if (!reply.failed && connection.is_idle()) return;
+    throw ConnectionUnavailable{
+        Reason::connect_failed,
+        reply.failed
+            ? "init_sql failed" + (reply.sqlstate.empty() ? "" : " (SQLSTATE " + reply.sqlstate + ")")
+            : std::string{"init_sql left a transaction open"}};
+  }
+
+  std::function<std::string()> provider_;
+  SessionReset reset_;
+  std::string init_sql_;
+  std::vector<std::string> script_;
+};
+
+}  // namespace db_bulkhead
+
+#endif

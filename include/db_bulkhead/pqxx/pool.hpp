@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: MIT
+//
+// The pool of libpqxx connections: a ConnectionPool (its contract is in
+// connection_pool.hpp) that opens them with libpq. Usable alone, for any work with
+// libpqxx:
+//
+//   db_bulkhead::PqxxPool pool{"host=db dbname=app", {.max_size = 8}};
+//   auto lease = pool.acquire(db_bulkhead::Deadline::after(2s));
+//   pqxx::work tx{*lease};
+//
+// Connection strings are libpq's: keywords or URI, environment, service and password
+// files, several hosts. What they do not set is completed: fallback_application_name,
+// TCP keepalives and tcp_user_timeout. No message ever holds the string or a password.
+#ifndef DB_BULKHEAD_PQXX_POOL_HPP
+#define DB_BULKHEAD_PQXX_POOL_HPP
+
+#include <functional>
+#include <string>
+#include <utility>
+
+#include "db_bulkhead/connection_lease.hpp"
+#include "db_bulkhead/connection_pool.hpp"
+#include "db_bulkhead/deadline.hpp"
+#include "db_bulkhead/pool_concept.hpp"
+#include "db_bulkhead/pool_options.hpp"
+#include "db_bulkhead/pqxx/connector.hpp"
+#include "db_bulkhead/pqxx/conninfo.hpp"
+
+namespace db_bulkhead {
+
+/// A connection on loan: `*lease` converts to libpqxx's connection, `lease->` is one of its members.
+using PqxxLease = ConnectionLease<PqxxConnector>;
+
+class PqxxPool {
+ public:
+  /// Opens nothing yet. std::invalid_argument for a connection string that does not parse, of which the
+  /// message shows nothing, and for options out of range.
+  explicit PqxxPool(std::string conninfo, PoolOptions options = {})
+      : PqxxPool{always(std::move(conninfo)), std::move(options)} {}
+
+  /// Asks `conninfo_provider` at every connect, possibly from several threads at once; for passwords that
+  /// change. An exception of its is nested in ConnectionUnavailable (connect_failed).
+  explicit PqxxPool(std::function<std::string()> conninfo_provider, PoolOptions options = {})
+      : pool_{PqxxConnector{std::move(conninfo_provider), options}, options} {}
+
+  /// Lends a connection; see ConnectionPool::acquire. Thread-safe.
+  PqxxLease acquire(Deadline deadline, AcquireOptions const& options = {}) {
+    return pool_.acquire(deadline, options);
+  }
+
+  /// A snapshot of one instant. Thread-safe.
+  PoolStats stats() const { return pool_.stats(); }
+
+  /// Closes the pool; see ConnectionPool::close. Thread-safe, idempotent.
+  void close(QueueWait grace) noexcept { pool_.close(grace); }
+
+ private:
+  static std::function<std::string()> always(std::string conninfo) {
+    detail::Conninfo{conninfo};  // throws now, not at the first connect
+    return [conninfo = std::move(conninfo)] { return conninfo; };
+  }
+
+  ConnectionPool<PqxxConnector> pool_;
+};
+
+}  // namespace db_bulkhead
+
+#endif

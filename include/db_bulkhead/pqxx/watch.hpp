@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: MIT
+//
+// An observer inside libpq: it sees the command tag and the SQLSTATE of every result
+// of a connection, with no round trip, whoever sent the command. That is how text
+// that ends a transaction ("COMMIT", "ROLLBACK; BEGIN") is found out, and how the
+// SQLSTATE of an error is known that libpqxx does not pass on (57P01 in every version,
+// 40001 and 40P01 in 6.4).
+//
+// It also knows when the connection is gone, whoever closed it, so that a raw handle
+// is never used after that.
+#ifndef DB_BULKHEAD_PQXX_WATCH_HPP
+#define DB_BULKHEAD_PQXX_WATCH_HPP
+
+#include <memory>
+#include <new>
+#include <string>
+#include <string_view>
+
+#include "db_bulkhead/pqxx/libpq.hpp"
+
+namespace db_bulkhead::detail {
+
+class SessionWatch {
+ public:
+  /// Watches `raw` until libpq closes it. Throws std::bad_alloc.
+  static std::shared_ptr<SessionWatch> attach(PGconn* raw) {
+    auto watch = std::make_shared<SessionWatch>();
+    watch->raw_ = raw;
+    // libpq's share: freed when it closes the connection, which may be later than our last look at it.
+    auto share = std::make_unique<std::shared_ptr<SessionWatch>>(watch);
+    if (PQregisterEventProc(raw, &SessionWatch::on_event, "db_bulkhead", share.get()) == 0) {
+      throw std::bad_alloc{};
+    }
+    share.release();
+    return watch;
+  }
+
+  /// The handle; null once it was closed.
+  PGconn* raw() const noexcept { return raw_; }
+
+  /// Forgets what was seen: a new transaction begins.
+  void arm() noexcept {
+    boundary_crossed_ = rolled_back_ = false;
+    sqlstate_[0] = '\0';
+  }
+
+  /// Whether a transaction was begun, committed or prepared since `arm`.
+  bool boundary_crossed() const noexcept { return boundary_crossed_; }
+  /// Whether the tag ROLLBACK was seen since `arm`: of ROLLBACK, ROLLBACK TO or ROLLBACK AND CHAIN.
+  bool rolled_back() const noexcept { return rolled_back_; }
+  /// The last SQLSTATE since `arm`, but for 25P02, which only repeats that there was one.
+  std::string sqlstate() const { return sqlstate_; }
+
+ private:
+  static int on_event(PGEventId event, void* info, void* pass_through) noexcept {
+    // No default: a result may be destroyed after its connection, and then nothing here exists any more.
+    if (event == PGEVT_RESULTCREATE) {
+      (*share_of(pass_through))->see(static_cast<PGEventResultCreate*>(info)->result);
+    } else if (event == PGEVT_CONNDESTROY) {
+      (*share_of(pass_through))->raw_ = nullptr;
+      delete share_of(pass_through);
+    }
+    return 1;
+  }
+
+  static std::shared_ptr<SessionWatch>* share_of(void* pass_through) noexcept {
+    return static_cast<std::shared_ptr<SessionWatch>*>(pass_through);
+  }
+
+  void see(PGresult* result) noexcept {
+    if (char const* code = PQresultErrorField(result, PG_DIAG_SQLSTATE)) {
+      if (std::string_view const seen{code}; seen.size() == 5 && seen != "25P02") {
+        seen.copy(sqlstate_, 5);
+        sqlstate_[5] = '\0';
+      }
+      return;
+    }
+    std::string_view const tag{PQcmdStatus(result)};
+    if (tag == "ROLLBACK") rolled_back_ = true;
+    if (tag == "BEGIN" || tag == "START TRANSACTION" || tag == "COMMIT" || tag == "PREPARE TRANSACTION") {
+      boundary_crossed_ = true;
+    }
+  }
+
+  PGconn* raw_ = nullptr;
+  bool boundary_crossed_ = false;
+  bool rolled_back_ = false;
+  char sqlstate_[6] = {};
+};
+
+}  // namespace db_bulkhead::detail
+
+#endif
