@@ -33,4 +33,19 @@ set(db_bulkhead_core_headers
 
 set(db_bulkhead_pqxx_headers
   db_bulkhead/pqxx.hpp
+  db_bulkhead/pqxx/begin_statement.hpp
+  db_bulkhead/pqxx/connect.hpp
+  db_bulkhead/pqxx/connection.hpp
+  db_bulkhead/pqxx/connector.hpp
+  db_bulkhead/pqxx/conninfo.hpp
+  db_bulkhead/pqxx/driver.hpp
+  db_bulkhead/pqxx/driver_6_4.hpp
+  db_bulkhead/pqxx/libpq.hpp
+  db_bulkhead/pqxx/pool.hpp
+  db_bulkhead/pqxx/query.hpp
+  db_bulkhead/pqxx/results.hpp
+  db_bulkhead/pqxx/socket.hpp
+  db_bulkhead/pqxx/transaction.hpp
+  db_bulkhead/pqxx/transaction_traits.hpp
+  db_bulkhead/pqxx/watch.hpp
 )

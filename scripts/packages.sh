@@ -24,6 +24,7 @@ have_clangformat() { command -v clang-format; }
 have_clangtidy() { command -v clang-tidy; }
 have_shellcheck() { command -v shellcheck; }
 have_debootstrap() { command -v debootstrap; }
+have_valgrind() { command -v valgrind; }
 have_git() { command -v git; }
 
 package_compiler() { echo g++; }
