@@ -47,6 +47,14 @@ struct Fixture {
   PqxxPool pool;
 };
 
+// The spelling that all versions have.
+int run_prepared(PqxxLease& lease, std::string const& name) {
+  pqxx::nontransaction tx{*lease};
+#include <pqxx/internal/ignore-deprecated-pre.hxx>
+  return tx.exec_prepared(name)[0][0].as<int>();
+#include <pqxx/internal/ignore-deprecated-post.hxx>
+}
+
 std::string quoted(std::string const& text) {
   return "'" + text + "'";
 }
@@ -101,16 +109,14 @@ TEST_CASE("prepared statements stay with a clean reset, and are dropped with DIS
   auto const prepare_and_run = [&] {
     PqxxLease lease = f->borrow();
     lease->prepare("answer", "SELECT 42");
-    pqxx::nontransaction tx{*lease};
-    return tx.exec_prepared("answer")[0][0].as<int>();
+    return run_prepared(lease, "answer");
   };
   SECTION("clean") {
     f.emplace();
     CHECK(prepare_and_run() == 42);
     CHECK(f->ask(count) == "1");
     PqxxLease lease = f->borrow();
-    pqxx::nontransaction tx{*lease};
-    CHECK(tx.exec_prepared("answer")[0][0].as<int>() == 42);
+    CHECK(run_prepared(lease, "answer") == 42);
   }
   SECTION("discard_all, where libpqxx must not believe in them any more either") {
     f.emplace(SessionReset::discard_all);

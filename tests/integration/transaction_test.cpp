@@ -519,8 +519,8 @@ TEST_CASE("a BEGIN that fails says why") {
 
 TEST_CASE("BEGIN, COMMIT and ROLLBACK are one query each, with all that belongs to it") {
   Fixture f;
-  PqxxLease lease = f.pool.acquire(Deadline::never());
   std::unique_ptr<std::FILE, int (*)(std::FILE*)> const file{std::tmpfile(), &std::fclose};
+  PqxxLease lease = f.pool.acquire(Deadline::never());
   lease->trace(file.get());
   // Queries from the client in libpq's trace.
   auto const queries_sent = [&] {
@@ -554,7 +554,6 @@ TEST_CASE("BEGIN, COMMIT and ROLLBACK are one query each, with all that belongs 
 
 TEST_CASE("an abandoned transaction sends nothing and blocks nowhere") {
   Fixture f;
-  AdvisoryLock const lock;
   {
     PqxxLease lease = f.pool.acquire(Deadline::never());
     f.pid = lease->backendpid();
