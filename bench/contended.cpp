@@ -32,8 +32,8 @@ struct Case {
 std::vector<Case> cases(Effort const& effort) {
   std::vector<Case> all;
   for (int const hold : {0, 1, 20}) {
-    for (std::size_t const threads : {2, 4, 16, 64}) {
-      for (std::size_t const permits : {1, 2, 8}) {
+    for (std::size_t const threads : {2u, 4u, 16u, 64u}) {
+      for (std::size_t const permits : {1u, 2u, 8u}) {
         Case const one{threads, permits, hold};
         if (threads > permits && (!effort.quick || one.target() > 1)) all.push_back(one);
       }

@@ -13,8 +13,8 @@ counted() {
     awk '/Collected/ {print $NF}'
 }
 
-few=$(counted 1000)
-many=$(counted 101000)
+few=$(counted 100000)
+many=$(counted 200000)
 awk -v few="$few" -v many="$many" 'BEGIN {
   each = (many - few) / 100000
   printf "Instructions of admit + release, one free permit: %.1f (target <= 30: %s)\n", each,

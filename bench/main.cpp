@@ -3,6 +3,7 @@
 // bench_admission [--quick] [Google Benchmark's own options]: asks one question after
 // another and prints a table for each. Targets are printed beside what was measured;
 // none of them changes the exit code, for time on a shared machine proves nothing.
+// Where other programs keep the processors busy, ratios of contended gates say little.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -42,7 +43,7 @@ int main(int argc, char** argv) {
   benchmark::Initialize(&count, arguments.data());
   if (benchmark::ReportUnrecognizedArguments(count, arguments.data())) return 2;
 
-  std::printf("Medians of %d interleaved samples, %u processors. Ratios count, not nanoseconds.\n",
+  std::printf("Medians of %d or more interleaved samples, %u processors. Ratios count, not nanoseconds.\n",
               effort.samples, std::thread::hardware_concurrency());
   for (bench::Question const* question : {&bench::free_permit, &bench::refusal, &bench::contended,
                                           &bench::sleeping, &bench::order, &bench::hand_off, &bench::stop}) {

@@ -50,7 +50,8 @@ class db_bulkhead::detail::HandOffPace<bench::NeverSpins> {
   static constexpr std::size_t spinners = 0;
   bool is_fast() const noexcept { return false; }
   void record(Deadline::clock::time_point, std::size_t) noexcept {}
-  void woke_after(std::chrono::nanoseconds) noexcept {}
+  void sleeper_ran(std::chrono::nanoseconds) noexcept {}
+  void spinner_ran(std::chrono::nanoseconds) noexcept {}
 };
 
 namespace bench {

@@ -225,7 +225,10 @@ class BasicAdmissionGate {
       slept = waiter.wait(end);
     }
     Outcome const outcome = leave(waiter, Outcome::timed_out);
-    if (slept && outcome == Outcome::granted) pace_.woke_after(Platform::now() - waiter.granted_at);
+    if (outcome == Outcome::granted) {
+      auto const latency = Platform::now() - waiter.granted_at;
+      slept ? pace_.sleeper_ran(latency) : pace_.spinner_ran(latency);
+    }
     return outcome;
   }
 
