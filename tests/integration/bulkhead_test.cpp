@@ -2,6 +2,8 @@
 //
 // The bulkhead over PqxxPool on a real server: what a caller is told, and what the
 // tables hold then.
+#include <sys/resource.h>
+
 #include <atomic>
 #include <chrono>
 #include <exception>
@@ -11,6 +13,7 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -392,6 +395,29 @@ TEST_CASE("a backend killed while COMMIT is under way: in doubt, and never run a
   REQUIRE(error.effect() == Effect::unknown);
   REQUIRE(runs == 1);
   REQUIRE(f.pool.stats().closed == 1);
+  f.require_whole();
+}
+
+TEST_CASE("an answer to COMMIT that cannot be read is in doubt, although the server has committed",
+          "[row-57]") {
+  Fixture f;
+  rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
+  try {
+    f.bulkhead.transaction(0ns, [&](Tx& tx) {
+      tx.exec(f.insert(1));
+      // From here on poll() refuses to wait for more than one descriptor, which reading an answer does.
+      rlimit few = before;
+      few.rlim_cur = 1;
+      ::setrlimit(RLIMIT_NOFILE, &few);
+    });
+    FAIL("must throw");
+  } catch (CommitOutcomeUnknown const& error) {
+    ::setrlimit(RLIMIT_NOFILE, &before);
+    REQUIRE(error.effect() == Effect::unknown);
+    REQUIRE_THROWS_AS(std::rethrow_if_nested(error), std::system_error);
+  }
+  while (f.rows() == 0) std::this_thread::yield();
   f.require_whole();
 }
 

@@ -64,7 +64,11 @@ class PqxxTransaction final : public DriverTransaction {
     } catch (Error const&) {
       throw;
     } catch (std::exception const&) {
-      // libpqxx itself objects, before on_commit: what was sent to the server up to here is not committed.
+      // Once COMMIT is sent, whatever goes wrong in reading the answer (no memory, no descriptors) is doubt.
+      if (commit_sent_) {
+        std::throw_with_nested(CommitOutcomeUnknown{"COMMIT was sent, but reading its answer failed"});
+      }
+      // libpqxx itself objects, before on_commit: nothing was sent.
       std::throw_with_nested(TransactionRolledBack{
           TransactionRolledBack::Reason::server_refused,
           "not committed: a stream, pipeline or subtransaction is still open or has failed",
@@ -131,6 +135,7 @@ class PqxxTransaction final : public DriverTransaction {
                                   connection_.watch().sqlstate()};
     }
     SocketWait wait{Deadline::never()};
+    commit_sent_ = true;
     judge(run_query(connection_.raw(), "COMMIT", wait));
   }
 
@@ -206,6 +211,7 @@ class PqxxTransaction final : public DriverTransaction {
   PqxxConnection& connection_;
   std::string marker_;
   bool committing_ = false;         // `finish` has begun
+  bool commit_sent_ = false;        // or is about to be
   bool over_ = false;               // nothing is to be sent any more
   bool ended_by_callback_ = false;  // tx.commit() or tx.abort()
 };
