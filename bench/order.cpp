@@ -3,7 +3,7 @@
 // Who goes first. Every thread draws a ticket just before it asks and a place just
 // after it was admitted; an admission is overtaken by each that has a later ticket and
 // an earlier place. Some overtaking is the scheduler's: a thread may lose its processor
-// between drawing and asking.
+// between drawing and asking or, where B is above 1, between admission and its place.
 #include <string>
 
 #include "peers.hpp"
