@@ -193,11 +193,13 @@ TEST_CASE("no message shows what a provider returned") {
   CHECK_FALSE(contains(failure.message, "no_such_key"));
 }
 
-TEST_CASE("the server's refusal is told, on one line") {
+TEST_CASE("the server's refusal is told with its SQLSTATE, on one line") {
   PqxxPool pool{with("dbname", "no_such_database_here")};
   Failure const failure = failure_of(pool);
   CHECK(failure.reason == Reason::connect_failed);
+  CHECK(contains(failure.message, "3D000"));
   CHECK(contains(failure.message, "no_such_database_here"));
+  CHECK_FALSE(contains(failure.message, "LOCATION"));
   CHECK_FALSE(contains(failure.message, "\n"));
 }
 
@@ -291,6 +293,12 @@ TEST_CASE("a host that never answers does not keep the next one from being tried
     auto const took = Deadline::clock::now() - start;
     CHECK(took >= 1s);
     CHECK(took < 20s);
+  }
+  SECTION("but one that refuses does, as with libpq itself") {
+    PqxxPool pool{two_hosts(" dbname=no_such_database_here host=" + host + "," + host + " port=" + port)};
+    std::string const message = failure_of(pool).message;
+    CHECK(message.find("3D000") == message.rfind("3D000"));
+    CHECK(contains(message, "3D000"));
   }
   SECTION("with a preference for standbys, which the primary satisfies last") {
     PqxxPool pool{two_hosts("target_session_attrs=prefer-standby"), {.connection_timeout = 2s}};

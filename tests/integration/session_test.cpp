@@ -309,7 +309,7 @@ TEST_CASE("notifications that were meant for the last borrower do not reach the 
 
 TEST_CASE("a connection that somebody still listens on, or handles errors of, is closed") {
   // They must not outlive the lease: these do, for ever, and so are never destroyed.
-  static std::vector<void*> never_destroyed;
+  static auto& never_destroyed = *new std::vector<void*>;
   static int calls = 0;
   Fixture f;
   int const pid = f.pid();

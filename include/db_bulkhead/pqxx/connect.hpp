@@ -11,10 +11,12 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <charconv>
+#include <chrono>
 #include <cstddef>
 #include <new>
 #include <string>
-#include <utility>
+#include <string_view>
 
 #include "db_bulkhead/deadline.hpp"
 #include "db_bulkhead/error.hpp"
@@ -23,6 +25,16 @@
 #include "db_bulkhead/pqxx/socket.hpp"
 
 namespace db_bulkhead::detail {
+
+inline RawConnection start_connect(Conninfo const& attempt) {
+  auto const parameters = attempt.parameters();
+  RawConnection raw{PQconnectStartParams(parameters.keywords.data(), parameters.values.data(), 0)};
+  if (!raw) throw std::bad_alloc{};
+  silence_notices(raw.get());
+  // For the SQLSTATE, which there is no other way to get from a refused connect.
+  PQsetErrorVerbosity(raw.get(), PQERRORS_VERBOSE);
+  return raw;
+}
 
 // One attempt, at one host. `end` is never later than the deadline of `wait`.
 inline Waited complete_connect(PGconn* raw, SocketWait& wait, Deadline end) {
@@ -36,39 +48,79 @@ inline Waited complete_connect(PGconn* raw, SocketWait& wait, Deadline end) {
   return Waited::ready;
 }
 
-// What limits an attempt: the string's connect_timeout, and without one a fair share of the time left, so
-// that a host that never answers does not keep the others from being tried.
-inline Deadline attempt_end(Conninfo const& attempt, Deadline deadline, std::size_t attempts_left) {
-  if (auto const limit = attempt.host_timeout()) return std::min(deadline, Deadline::after(*limit));
+// connect_timeout in seconds, wherever libpq found it (string, environment, service file); 0 where nowhere.
+inline std::chrono::seconds connect_timeout(PGconn* raw) noexcept {
+  int seconds = 0;
+  RawConninfo const options{PQconninfo(raw)};
+  for (auto option = options.get(); option != nullptr && option->keyword != nullptr; ++option) {
+    std::string_view const value{option->val != nullptr ? option->val : ""};
+    if (std::string_view{option->keyword} == "connect_timeout") {
+      std::from_chars(value.data(), value.data() + value.size(), seconds);
+    }
+  }
+  return std::chrono::seconds{seconds};
+}
+
+// What limits an attempt: connect_timeout, which libpq's non-blocking connect leaves to its user, and without
+// one a fair share of the time left, so that a host that never answers does not keep the others from being
+// tried.
+inline Deadline attempt_end(PGconn* raw, Deadline deadline, std::size_t attempts_left) noexcept {
+  if (auto const limit = connect_timeout(raw); limit.count() > 0)
+    return std::min(deadline, Deadline::after(limit));
   if (deadline.is_never() || attempts_left < 2) return deadline;
   return Deadline::after(deadline.remaining() / static_cast<std::chrono::nanoseconds::rep>(attempts_left));
 }
+
+// The SQLSTATE in libpq's verbose text, "... FATAL:  28P01: ...", and where its line ends; an empty one where
+// no server had a say.
+struct Refusal {
+  explicit Refusal(std::string_view text) noexcept {
+    constexpr std::string_view before = ":  ", code = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ";
+    for (auto at = text.find(before); at != std::string_view::npos; at = text.find(before, at + 1)) {
+      auto const candidate = text.substr(at + before.size(), 5);
+      if (candidate.size() < 5 || candidate.find_first_not_of(code) != std::string_view::npos) continue;
+      if (text.substr(at + before.size() + 5, 2) != ": ") continue;
+      sqlstate = candidate;
+      end = text.find('\n', at);
+      return;
+    }
+  }
+  std::string_view sqlstate;
+  std::size_t end = std::string_view::npos;
+
+  // As libpq does it: wrong credentials are not tried on every host. 57P03 is a server that is starting up.
+  bool is_final() const noexcept { return !sqlstate.empty() && sqlstate != "57P03"; }
+};
 
 /// Tries every host in turn. Throws ConnectionUnavailable: timed_out, cancelled, or connect_failed with what
 /// libpq said, less the secrets.
 inline RawConnection connect_raw(Conninfo const& conninfo, SocketWait& wait) {
   using Reason = ConnectionUnavailable::Reason;
   std::string failures;
-  auto attempts = conninfo.attempts();
-  for (std::size_t i = 0; i < attempts.size(); ++i) {
-    if (wait.deadline().passed()) break;
-    auto const parameters = attempts[i].parameters();
-    RawConnection raw{PQconnectStartParams(parameters.keywords.data(), parameters.values.data(), 0)};
-    if (!raw) throw std::bad_alloc{};
-    silence_notices(raw.get());
-    Deadline const end = attempt_end(attempts[i], wait.deadline(), attempts.size() - i);
+  auto const attempts = conninfo.attempts();
+  for (std::size_t i = 0; i < attempts.size() && !wait.deadline().passed(); ++i) {
+    RawConnection raw = start_connect(attempts[i]);
+    Deadline const end = attempt_end(raw.get(), wait.deadline(), attempts.size() - i);
     Waited const waited = complete_connect(raw.get(), wait, end);
-    if (waited == Waited::ready && PQstatus(raw.get()) == CONNECTION_OK) return raw;
+    if (waited == Waited::ready && PQstatus(raw.get()) == CONNECTION_OK) {
+      PQsetErrorVerbosity(raw.get(), PQERRORS_DEFAULT);
+      return raw;
+    }
     if (waited == Waited::cancelled) {
       throw ConnectionUnavailable{Reason::cancelled, "stopped while connecting"};
     }
-    if (!failures.empty()) failures += "; ";
-    failures +=
-        waited == Waited::timed_out
-            ? "no answer in time"
-            : conninfo.without_secrets(PQerrorMessage(raw.get()), PQpass(raw.get()) ? PQpass(raw.get()) : "");
+    failures += failures.empty() ? ": " : "; ";
+    if (waited == Waited::timed_out) {
+      failures += "no answer in time";
+      continue;
+    }
+    std::string_view const text{PQerrorMessage(raw.get())};
+    Refusal const refusal{text};
+    char const* const password = PQpass(raw.get());
+    // Behind a server's message its verbose text goes on with where in its sources that comes from.
+    failures += conninfo.without_secrets(std::string{text.substr(0, refusal.end)}, password ? password : "");
+    if (refusal.is_final()) break;
   }
-  if (!failures.empty()) failures = ": " + failures;
   if (wait.deadline().passed()) {
     throw ConnectionUnavailable{Reason::timed_out, "no time left while connecting" + failures};
   }

@@ -11,10 +11,7 @@
 #define DB_BULKHEAD_PQXX_CONNINFO_HPP
 
 #include <algorithm>
-#include <charconv>
-#include <chrono>
 #include <cstddef>
-#include <optional>
 #include <random>
 #include <stdexcept>
 #include <string>
@@ -59,15 +56,6 @@ class Conninfo {
     all.keywords.push_back(nullptr);
     all.values.push_back(nullptr);
     return all;
-  }
-
-  /// `connect_timeout` of the string, for each host; none where libpq would wait for ever.
-  std::optional<std::chrono::seconds> host_timeout() const {
-    std::string_view const text = get("connect_timeout");
-    int seconds = 0;
-    std::from_chars(text.data(), text.data() + text.size(), seconds);
-    if (seconds <= 0) return std::nullopt;
-    return std::chrono::seconds{seconds};
   }
 
   /// One for each host to be tried, in that order.

@@ -10,7 +10,8 @@
 //
 // Connection strings are libpq's: keywords or URI, environment, service and password
 // files, several hosts. What they do not set is completed: fallback_application_name,
-// TCP keepalives and tcp_user_timeout. No message ever holds the string or a password.
+// TCP keepalives and tcp_user_timeout, which a service file cannot set otherwise then.
+// No message ever holds the string or a password.
 #ifndef DB_BULKHEAD_PQXX_POOL_HPP
 #define DB_BULKHEAD_PQXX_POOL_HPP
 

@@ -47,7 +47,7 @@ class PqxxTransaction final : public DriverTransaction {
   void require_intact() {
     if (ended_by_callback_) violated("libpqxx's commit() or abort()");
     if (connection_.watch().boundary_crossed()) violated("BEGIN, COMMIT or PREPARE TRANSACTION as text");
-    if (connection_.is_idle()) violated("ROLLBACK as text");
+    if (connection_.is_idle()) violated("ROLLBACK, or a PREPARE TRANSACTION that failed, as text");
     if (connection_.transaction_status() == PQTRANS_INTRANS && connection_.watch().rolled_back()) {
       require_marker();
     }
@@ -70,9 +70,8 @@ class PqxxTransaction final : public DriverTransaction {
       }
       // libpqxx itself objects, before on_commit: nothing was sent.
       std::throw_with_nested(TransactionRolledBack{
-          TransactionRolledBack::Reason::server_refused,
-          "not committed: a stream, pipeline or subtransaction is still open or has failed",
-          connection_.watch().sqlstate()});
+          Reason::server_refused,
+          "not committed: a stream, pipeline or subtransaction is still open or has failed"});
     }
     over_ = true;
   }
@@ -93,7 +92,7 @@ class PqxxTransaction final : public DriverTransaction {
   }
 
  private:
-  using Lost = TransactionRolledBack::Reason;
+  using Reason = TransactionRolledBack::Reason;
 
   PqxxTransaction(PqxxConnection& connection, std::string marker)
       : DriverTransactionName{"db_bulkhead"},
@@ -106,19 +105,19 @@ class PqxxTransaction final : public DriverTransaction {
   // ---- begin ----
 
   static std::string send_begin(PqxxConnection& connection, TransactionOptions const& options) {
-    using Reason = ConnectionUnavailable::Reason;
+    using Unavailable = ConnectionUnavailable::Reason;
     if (options.deadline.passed()) {
-      throw ConnectionUnavailable{Reason::timed_out, "no time left to begin a transaction"};
+      throw ConnectionUnavailable{Unavailable::timed_out, "no time left to begin a transaction"};
     }
     std::string marker = next_marker();
     connection.watch().arm();
     SocketWait wait{options.deadline};
     Reply const reply = run_query(connection.raw(), begin_statement(options, marker).c_str(), wait);
     if (!reply.is_complete()) {
-      throw ConnectionUnavailable{Reason::timed_out, "no answer to BEGIN in time"};
+      throw ConnectionUnavailable{Unavailable::timed_out, "no answer to BEGIN in time"};
     }
     if (reply.failed || connection.transaction_status() != PQTRANS_INTRANS) {
-      throw ConnectionUnavailable{Reason::begin_failed, "BEGIN failed" + in_brackets(reply.sqlstate)};
+      throw ConnectionUnavailable{Unavailable::begin_failed, "BEGIN failed" + in_brackets(reply.sqlstate)};
     }
     return marker;
   }
@@ -131,8 +130,7 @@ class PqxxTransaction final : public DriverTransaction {
       violated("libpqxx's commit()");
     }
     if (!peer_is_there(connection_.raw())) {
-      throw TransactionRolledBack{Lost::connection_lost, "not committed: the connection is lost",
-                                  connection_.watch().sqlstate()};
+      lost();
     }
     SocketWait wait{Deadline::never()};
     commit_sent_ = true;
@@ -142,8 +140,7 @@ class PqxxTransaction final : public DriverTransaction {
   void require_committable() {
     auto const at_server = connection_.transaction_status();
     if (!connection_.is_connected() || at_server == PQTRANS_UNKNOWN) {
-      throw TransactionRolledBack{Lost::connection_lost, "not committed: the connection is lost",
-                                  connection_.watch().sqlstate()};
+      lost();
     }
     if (at_server == PQTRANS_INERROR) {
       refused("the callback went on after an error, which had aborted the transaction",
@@ -157,8 +154,7 @@ class PqxxTransaction final : public DriverTransaction {
     bool const settled = connection_.is_connected() && connection_.is_idle();
     if (settled && reply.succeeded()) {
       if (reply.tag == "COMMIT") return;
-      if (reply.tag == "ROLLBACK")
-        refused("the server answered COMMIT with ROLLBACK", connection_.watch().sqlstate());
+      if (reply.tag == "ROLLBACK") refused("the server answered COMMIT with ROLLBACK", {});
     }
     // 40003 is the server's own word for not knowing.
     if (settled && reply.failed && !reply.sqlstate.empty() && reply.sqlstate != "40003") {
@@ -199,8 +195,16 @@ class PqxxTransaction final : public DriverTransaction {
     throw BoundaryViolated{std::string{"the callback ended or began a transaction itself: "} + how};
   }
 
+  [[noreturn]] void lost() {
+    // The last error is the cause only if it is of a kind that ends connections.
+    std::string cause = connection_.watch().sqlstate();
+    if (cause.rfind("57P", 0) != 0 && cause.rfind("25P", 0) != 0 && cause.rfind("08", 0) != 0) cause.clear();
+    throw TransactionRolledBack{Reason::connection_lost,
+                                "not committed: the connection is lost" + in_brackets(cause), cause};
+  }
+
   [[noreturn]] static void refused(char const* why, std::string const& sqlstate) {
-    throw TransactionRolledBack{Lost::server_refused,
+    throw TransactionRolledBack{Reason::server_refused,
                                 std::string{"not committed: "} + why + in_brackets(sqlstate), sqlstate};
   }
 
