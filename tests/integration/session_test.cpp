@@ -143,6 +143,22 @@ TEST_CASE("init_sql is in force on a new connection and after each reset") {
   CHECK(f.ask("SHOW search_path") == "pg_catalog");
 }
 
+TEST_CASE("a connection whose reset fails is closed, and never lent") {
+  TestTable table{"id int"};
+  Admin admin;
+  auto const fill = [&] { admin.exec("INSERT INTO " + table.name() + " VALUES (1)"); };
+  fill();
+  Fixture f{SessionReset::clean, "SELECT 1 / count(*) FROM " + table.name()};
+  PqxxLease lease = f.borrow();
+  int const pid = lease->backendpid();
+  admin.exec("DELETE FROM " + table.name());
+  { PqxxLease const end = std::move(lease); }
+  CHECK_THROWS_AS(f.borrow(), ConnectionUnavailable);  // its successor cannot be initialised either
+  CHECK(f.pool.stats().reset_failures == 1);
+  fill();
+  CHECK(f.pid() != pid);
+}
+
 TEST_CASE("what libpqxx remembers of a session variable does not reach the next borrower") {
   Fixture f;
   int const pid = f.pid();
