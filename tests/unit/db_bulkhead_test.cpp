@@ -404,6 +404,30 @@ TEST_CASE("a BEGIN that fails destroys the connection and gives everything back"
   require_whole(bulkhead, pool);
 }
 
+TEST_CASE(
+    "a stop or a deadline that comes while a connection is got begins nothing and keeps the connection") {
+  fake::Pool pool;
+  Bulkhead bulkhead{pool, {.concurrent = 1}};
+  using Reason = ConnectionUnavailable::Reason;
+  std::stop_source stop;
+  pool.hook = [&](Step step) {
+    if (step == Step::acquire) stop.request_stop();
+  };
+  REQUIRE(caught<ConnectionUnavailable>([&] {
+            bulkhead.transaction({.stop = stop.get_token()}, no_work);
+          }).reason() == Reason::cancelled);
+  Deadline const later = Deadline::after(50ms);
+  pool.hook = [&](Step step) {
+    while (step == Step::acquire && !later.passed()) std::this_thread::yield();
+  };
+  REQUIRE(caught<ConnectionUnavailable>([&] {
+            bulkhead.transaction({.deadline = later}, no_work);
+          }).reason() == Reason::timed_out);
+  REQUIRE(pool.trace() == Trace{Step::acquire, Step::give_back, Step::acquire, Step::give_back});
+  REQUIRE(pool.discarded == 0);
+  require_whole(bulkhead, pool);
+}
+
 TEST_CASE("a commit that fails gives everything back and says what the database holds", "[row-9]") {
   fake::Pool pool;
   Bulkhead bulkhead{pool, {.concurrent = 1, .extra_slots = 1}};

@@ -73,7 +73,13 @@ class TransactionRun {
   }
 
  private:
+  // What ends before BEGIN is sent leaves the connection as good as it was.
   transaction_type begin() {
+    using Reason = ConnectionUnavailable::Reason;
+    if (options_.stop.stop_requested())
+      throw ConnectionUnavailable{Reason::cancelled, "stopped before BEGIN"};
+    if (options_.deadline.passed())
+      throw ConnectionUnavailable{Reason::timed_out, "no time left before BEGIN"};
     try {
       return traits::begin(*lease_, options_);
     } catch (Error const&) {
