@@ -15,6 +15,7 @@
 #include <string>
 #include <system_error>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 #include "catch.hpp"
@@ -315,6 +316,31 @@ TEST_CASE("a subtransaction may fail and the rest commits") {
     tx.exec(f.insert(3));
   });
   REQUIRE(f.rows() == 2);
+  REQUIRE(f.pool.stats().created == 1);
+  f.require_whole();
+}
+
+TEST_CASE("what a stream wrote commits with the rest, and what a failed one wrote does not") {
+  Fixture f{{.concurrent = 1}, {.max_size = 1}};
+  auto const write = [&](Tx& tx, int id) {
+#if PQXX_VERSION_MAJOR >= 7
+    auto stream = pqxx::stream_to::table(tx, {f.table.name()});
+    stream.write_values(id);
+#else
+    pqxx::stream_to stream{tx, f.table.name()};
+    stream << std::make_tuple(id);
+#endif
+    stream.complete();
+  };
+  f.bulkhead.transaction(0ns, [&](Tx& tx) { write(tx, 1); });
+  REQUIRE(f.rows() == 1);
+  REQUIRE_THROWS_AS(f.bulkhead.transaction(0ns,
+                                           [&](Tx& tx) {
+                                             write(tx, 2);
+                                             throw MyError{"mine"};
+                                           }),
+                    MyError);
+  REQUIRE(f.rows() == 1);
   REQUIRE(f.pool.stats().created == 1);
   f.require_whole();
 }

@@ -69,7 +69,14 @@ class PqxxConnection {
   detail::SessionWatch& watch() noexcept { return *watch_; }
 
   bool is_connected() const noexcept { return PQstatus(raw()) == CONNECTION_OK; }
-  PGTransactionStatusType transaction_status() const noexcept { return PQtransactionStatus(raw()); }
+  // libpqxx 6.4 ends a COPY without reading the server's last word on it, so that libpq calls the session
+  // active until somebody does. That word has arrived; what has not is a command under way.
+  PGTransactionStatusType transaction_status() const noexcept {
+    if (PQtransactionStatus(raw()) == PQTRANS_ACTIVE && PQisBusy(raw()) == 0) {
+      detail::RawResult const last{PQgetResult(raw())};
+    }
+    return PQtransactionStatus(raw());
+  }
   bool is_idle() const noexcept { return transaction_status() == PQTRANS_IDLE; }
 
   /// Whether the connection can be lent as it is. No round trip.
