@@ -1,15 +1,15 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 #
-# compile_cost.sh INCLUDE_DIR [COMPILER]: what including db_bulkhead.hpp costs in compile time and code
-# size, beside <thread> and <mutex> alone.
+# compile_cost.sh INCLUDE_DIR [COMPILER]: what including and using db_bulkhead.hpp costs in compile time and
+# code size, beside <thread> and <mutex> alone.
 set -eu
 include=$1
 compiler=${2:-${CXX:-g++}}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-source() {  # NAME HEADER...: a file that includes the headers and has one function
+include_only() {  # NAME HEADER...: a file that includes the headers and has one function
   name=$1
   shift
   for header in "$@"; do echo "#include <$header>"; done > "$work/$name.cpp"
@@ -33,13 +33,13 @@ report() {  # NAME LABEL
 }
 
 echo "Compile time and code size of an include ($compiler -O2)"
-source std thread mutex
-source more thread mutex chrono condition_variable functional optional stdexcept stop_token string
-source gate db_bulkhead/admission.hpp
+include_only std thread mutex
+include_only more thread mutex chrono condition_variable functional optional stdexcept stop_token string
+include_only gate db_bulkhead/admission.hpp
 report std '<thread> and <mutex>'
 report more '  and what the library needs of std'
 report gate 'db_bulkhead/admission.hpp'
 if [ -e "$include/db_bulkhead/db_bulkhead.hpp" ]; then
-  source bulkhead db_bulkhead/db_bulkhead.hpp
+  include_only bulkhead db_bulkhead/db_bulkhead.hpp
   report bulkhead 'db_bulkhead/db_bulkhead.hpp'
 fi

@@ -37,7 +37,8 @@ void show(char const* url) {
 
   auto const started = entered.get_future();
   while (started.wait_for(10ms) != std::future_status::ready)
-    if (first.wait_for(0s) == std::future_status::ready) first.get();  // it failed: throws what it failed with
+    if (first.wait_for(0s) == std::future_status::ready)
+      first.get();  // it failed: throws what it failed with
 
   try {
     bulkhead.transaction(0ns, [](pqxx::dbtransaction&) {});
@@ -56,7 +57,8 @@ void show(char const* url) {
 int main() {
   char const* const url = std::getenv("DB_URL");
   if (url == nullptr || *url == '\0') {
-    std::cerr << "demo: set DB_URL to a PostgreSQL server: postgresql://user@host/database, or host=... dbname=...\n";
+    std::cerr << "demo: set DB_URL to a PostgreSQL server: postgresql://user@host/database, or host=... "
+                 "dbname=...\n";
     return 2;
   }
   try {

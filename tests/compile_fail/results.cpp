@@ -23,9 +23,11 @@ int main() {
 #elif CASE == 3
   bulkhead.transaction(std::chrono::seconds{1}, [](fake::Transaction&) { return std::string_view{text}; });
 #elif CASE == 4
-  bulkhead.transaction(std::chrono::seconds{1}, [](fake::Transaction&) { return std::optional{text.c_str()}; });
+  bulkhead.transaction(std::chrono::seconds{1},
+                       [](fake::Transaction&) { return std::optional{text.c_str()}; });
 #elif CASE == 5
-  bulkhead.transaction(std::chrono::seconds{1}, [](fake::Transaction&) { return std::async([] { return 1; }); });
+  bulkhead.transaction(std::chrono::seconds{1},
+                       [](fake::Transaction&) { return std::async([] { return 1; }); });
 #elif CASE == 6
   bulkhead.transaction(std::chrono::seconds{1}, [] { return 1; });
 #elif CASE == 7

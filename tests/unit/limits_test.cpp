@@ -34,7 +34,9 @@ TEST_CASE("limits that say how many may run are valid, with and without waiters"
   CHECK_NOTHROW(require_valid({.concurrent = 8, .extra_slots = 32}));
 }
 
-TEST_CASE("limits nobody has set are refused") { CHECK_THROWS_AS(require_valid({}), std::invalid_argument); }
+TEST_CASE("limits nobody has set are refused") {
+  CHECK_THROWS_AS(require_valid({}), std::invalid_argument);
+}
 
 TEST_CASE("B plus Q may reach the maximum and not pass it") {
   CHECK_NOTHROW(require_valid({.concurrent = most}));

@@ -43,7 +43,10 @@ TEST_CASE("a result that owns what it holds may leave a transaction") {
 
 TEST_CASE("a result that would outlive what it refers to may not") {
   STATIC_REQUIRE(all_borrowing<int&, std::string const&, int*, char const*, void (*)(), std::string_view,
-                               std::span<int const>, std::ranges::ref_view<std::string>>);
+                               std::span<int const>>);
+#if !defined(__clang__) || __clang_major__ >= 16  // before, clang cannot compile libstdc++'s views
+  STATIC_REQUIRE(all_borrowing<std::ranges::ref_view<std::string>>);
+#endif
   STATIC_REQUIRE(all_borrowing<std::vector<int>::iterator, std::reference_wrapper<int>, std::future<int>,
                                std::shared_future<void>, std::coroutine_handle<>>);
 }
