@@ -9,12 +9,14 @@ compiler=${2:-${CXX:-g++}}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-include_only() {  # NAME HEADER...: a file that includes the headers and has one function
-  name=$1
-  shift
+include_in() {  # NAME USE HEADER...: a file that includes the headers and has one function, which uses them
+  name=$1 use=$2
+  shift 2
   for header in "$@"; do echo "#include <$header>"; done > "$work/$name.cpp"
-  echo "int answer() { return 42; }" >> "$work/$name.cpp"
+  echo "$use" >> "$work/$name.cpp"
 }
+lock='std::mutex m; int answer() { std::lock_guard lock{m}; return 42; }'
+admit='bool answer(db_bulkhead::AdmissionGate& gate) { return bool(gate.try_admit(std::chrono::seconds{1})); }'
 
 compile() {  # NAME
   "$compiler" -std=c++20 -O2 -I "$include" -c "$work/$1.cpp" -o "$work/$1.o"
@@ -32,14 +34,14 @@ report() {  # NAME LABEL
   printf '%-34s %6s ms %8s bytes of code\n' "$2" "$(milliseconds "$1")" "$(size "$work/$1.o" | awk 'NR == 2 {print $1}')"
 }
 
-echo "Compile time and code size of an include ($compiler -O2)"
-include_only std thread mutex
-include_only more thread mutex chrono condition_variable functional optional stdexcept stop_token string
-include_only gate db_bulkhead/admission.hpp
+echo "Compile time and code size of including and using ($compiler -O2)"
+include_in std "$lock" thread mutex
+include_in more "$lock" thread mutex chrono condition_variable functional optional stdexcept stop_token string
+include_in gate "$admit" db_bulkhead/admission.hpp
 report std '<thread> and <mutex>'
 report more '  and what the library needs of std'
 report gate 'db_bulkhead/admission.hpp'
 if [ -e "$include/db_bulkhead/db_bulkhead.hpp" ]; then
-  include_only bulkhead db_bulkhead/db_bulkhead.hpp
+  include_in bulkhead "$admit" db_bulkhead/db_bulkhead.hpp
   report bulkhead 'db_bulkhead/db_bulkhead.hpp'
 fi
