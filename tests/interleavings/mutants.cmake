@@ -47,6 +47,7 @@ db_bulkhead_mutant("a release does not look for waiters" admission.hpp
   "    for (;;) {
       if (counts_.replace")
 
+# [row-17] of tests/faults.md
 db_bulkhead_mutant("who lines up does not look again under the lock" admission.hpp
   "      if (word.admits_at_once()) {
         if (counts_.replace(word, word.with_one_running())) return Arrival::running;
