@@ -180,6 +180,39 @@ TEST_CASE("the deadline reaches each statement through the server") {
   f.require_whole();
 }
 
+TEST_CASE("a deadline never lengthens the session's own statement_timeout") {
+  Fixture f{{.concurrent = 1}, {.max_size = 1, .init_sql = "SET statement_timeout = '70ms'"}};
+  auto const timeout = [](Tx& tx) { return std::string{tx.exec("SHOW statement_timeout")[0][0].c_str()}; };
+  REQUIRE(f.bulkhead.transaction({.deadline = Deadline::after(1h)}, timeout) == "70ms");
+  REQUIRE(f.bulkhead.transaction({.deadline = Deadline::after(1h), .statement_timeout = 90ms}, timeout) ==
+          "90ms");
+  REQUIRE(f.bulkhead.transaction({.deadline = Deadline::after(60ms)}, timeout) != "70ms");
+}
+
+TEST_CASE("a session that does not finish its reset stands in nobody's way") {
+  std::string const key = std::to_string(unique_number());
+  Fixture f{{.concurrent = 2}, {.max_size = 2, .init_sql = "SELECT pg_advisory_xact_lock(" + key + ")"}};
+  Admin other;
+  int good_pid = 0;
+  {
+    auto stuck = f.pool.acquire(Deadline::never());
+    {
+      auto const good = f.pool.acquire(Deadline::never());
+      good_pid = good->backendpid();
+    }
+    wait_until_reset(good_pid);
+    other.exec("SELECT pg_advisory_lock(" + key + ")");
+  }  // the newest, whose reset waits for the lock
+  auto const call = [&](std::chrono::milliseconds time) {
+    return f.bulkhead.transaction({.deadline = Deadline::after(time)}, backend_pid);
+  };
+  REQUIRE(caught<ConnectionUnavailable>([&] { call(50ms); }).reason() ==
+          ConnectionUnavailable::Reason::timed_out);
+  REQUIRE(call(1min) == good_pid);
+  other.exec("SELECT pg_advisory_unlock(" + key + ")");
+  f.require_whole();
+}
+
 TEST_CASE("a gate wider than the pool waits in the pool, bounded by its time-out") {
   Fixture f{{.concurrent = 2}, {.max_size = 1, .max_waiting = 1, .connection_timeout = 20ms}};
   f.bulkhead.transaction(0ns, [&](Tx&) {
@@ -342,6 +375,23 @@ TEST_CASE("what a stream wrote commits with the rest, and what a failed one wrot
                     MyError);
   REQUIRE(f.rows() == 1);
   REQUIRE(f.pool.stats().created == 1);
+  f.require_whole();
+}
+
+TEST_CASE("an error of COPY that was swallowed ends as rolled back, with its SQLSTATE") {
+  Fixture f{{.concurrent = 1}, {.max_size = 1}};
+  auto const error = caught<TransactionRolledBack>([&] {
+    f.bulkhead.transaction(0ns, [&](Tx& tx) {
+      tx.exec(f.insert(1));
+      try {
+        tx.exec("COPY " + f.table.name() + " FROM '/nowhere'");
+      } catch (pqxx::sql_error const&) {
+      }
+    });
+  });
+  REQUIRE(error.sqlstate() == "58P01");
+  REQUIRE(f.rows() == 0);
+  REQUIRE(f.pool.stats().closed == 0);
   f.require_whole();
 }
 

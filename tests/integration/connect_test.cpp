@@ -177,7 +177,10 @@ TEST_CASE("no message shows a password") {
        {"host=127.0.0.1 port=1 user=s3cret password=s3cret", "host=s3cret.invalid password=s3cret",
         "postgresql://u:s3cret@127.0.0.1:1/s3cret", "postgresql://u:s%33cret@127.0.0.1:1/s3cret",
         "host=/nowhere/s3cret password=s3cret sslpassword=s3cret",
-        "host=127.0.0.1 port=s3cret password=s3cret"}) {
+        "host=127.0.0.1 port=s3cret password=s3cret",
+        // Passwords that should have been percent-encoded: libpq takes what follows for the host or the port.
+        "postgresql://u:pass@s3cret@127.0.0.1:1/db", "postgresql://u:s3cret/word@127.0.0.1:1/db",
+        "postgresql://u:p@127.0.0.1:1,u2:s3cret@127.0.0.1:1/db"}) {
     PqxxPool pool{dsn};
     Failure const failure = failure_of(pool);
     CHECK(failure.reason == Reason::connect_failed);

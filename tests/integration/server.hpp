@@ -53,6 +53,18 @@ inline void wait_until_blocked(int pid) {
   }
 }
 
+/// Returns once the reset of the backend's session is done.
+inline void wait_until_reset(int pid) {
+  Admin admin;
+  while (admin
+             .exec("SELECT count(*) FROM pg_stat_activity WHERE state = 'idle' AND query LIKE 'CLOSE ALL%' "
+                   "AND pid = " +
+                   std::to_string(pid))[0][0]
+             .as<int>() == 0) {
+    std::this_thread::yield();
+  }
+}
+
 /// A number that no other lock or table of this run has.
 inline int unique_number() {
   static std::atomic<int> last{0};

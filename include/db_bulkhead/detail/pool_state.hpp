@@ -46,10 +46,14 @@ class PoolState {
 
   /// A connection that is alive and as new: an idle one, or one opened for this call.
   Connection obtain(Deadline deadline, AcquireOptions const& how) {
-    while (auto parked = take_newest()) {
+    for (;;) {
+      auto parked = take_newest(Late::left_alone);
+      if (!parked && begin_connecting(how)) return open(deadline, how);
+      // No room for another connection: a session that let somebody down before is better than none.
+      if (!parked) parked = take_newest(Late::taken);
+      if (!parked) continue;  // meanwhile another caller took it, and its own connection made room
       if (Connection connection = make_ready(std::move(*parked), deadline, how)) return connection;
     }
-    return open(deadline, how);
   }
 
   /// Back from its borrower: to be reset and kept, or closed.
@@ -109,17 +113,20 @@ class PoolState {
     Connection connection;
     bool resetting;                     // the answers of its reset are still to be read
     Deadline::clock::time_point since;  // when it came back
+    bool late = false;                  // a borrower has waited for the answers in vain
 
     Phase phase() const noexcept { return resetting ? Phase::resetting : Phase::idle; }
   };
 
   // ---- lending ----
 
+  enum class Late { left_alone, taken };
+
   // The newest, so that what is not needed at the present load stays idle. One that is being reset remains
   // so in the books.
-  std::optional<Parked> take_newest() noexcept {
+  std::optional<Parked> take_newest(Late late) noexcept {
     std::lock_guard const lock{mutex_};
-    if (parked_.empty()) return std::nullopt;
+    if (parked_.empty() || (parked_.back().late && late == Late::left_alone)) return std::nullopt;
     Parked parked = std::move(parked_.back());
     parked_.pop_back();
     if (!parked.resetting) counts_.move(Phase::idle, Phase::leased);
@@ -147,6 +154,7 @@ class PoolState {
     if (Deadline::after(options_.connection_timeout, parked.since).passed()) {
       close_unclean(std::move(parked.connection));
     } else {
+      parked.late = true;
       park(std::move(parked));
     }
     if (how.stop.stop_requested()) refuse(Reason::cancelled, "stopped while a session was being reset", how);
@@ -154,7 +162,6 @@ class PoolState {
   }
 
   Connection open(Deadline deadline, AcquireOptions const& how) {
-    if (!begin_connecting()) refuse(Reason::closed, "the pool is closed", how);
     Connection connection = connect(deadline, how);
     if (opened()) return connection;
     close(std::move(connection), Phase::leased);
@@ -174,13 +181,19 @@ class PoolState {
     }
   }
 
-  bool begin_connecting() {
-    std::lock_guard const lock{mutex_};
-    if (closed_) return false;
-    // Room for every connection there is, so that parking one never has to allocate.
-    parked_.reserve(counts_.total() + 1);
-    counts_.begin_connecting();
-    return true;
+  // False where there is no room for another connection.
+  bool begin_connecting(AcquireOptions const& how) {
+    {
+      std::lock_guard const lock{mutex_};
+      if (!closed_) {
+        if (counts_.total() >= options_.max_size) return false;
+        // Room for every connection there is, so that parking one never has to allocate.
+        parked_.reserve(counts_.total() + 1);
+        counts_.begin_connecting();
+        return true;
+      }
+    }
+    refuse(Reason::closed, "the pool is closed", how);
   }
 
   void connect_failed(Reason reason) noexcept {
@@ -205,7 +218,8 @@ class PoolState {
       std::lock_guard const lock{mutex_};
       if (!closed_) {
         if (phase != Phase::resetting) counts_.move(Phase::resetting, phase);
-        parked_.push_back(std::move(parked));
+        // Late ones are kept at the far end: the next borrower takes any other first.
+        parked_.insert(parked.late ? parked_.begin() : parked_.end(), std::move(parked));
         return;
       }
     }
@@ -249,7 +263,7 @@ class PoolState {
   // but bad_alloc of `begin_connecting`, before anything is changed.
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  std::vector<Parked> parked_;  // newest last
+  std::vector<Parked> parked_;  // late ones first, newest last
   PoolCounts counts_;
   PoolStats failures_;  // its running totals of failures only; the rest comes from elsewhere
   bool closed_ = false;

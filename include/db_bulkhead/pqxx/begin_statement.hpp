@@ -27,15 +27,19 @@ inline std::string next_marker() {
   return std::to_string(last.fetch_add(1, std::memory_order_relaxed) + 1);
 }
 
-/// The statement_timeout for a transaction: what was asked for, and never more than is left until the
-/// deadline. None where neither says anything that PostgreSQL (32-bit milliseconds) can hold.
-inline std::optional<std::chrono::milliseconds> statement_limit(TransactionOptions const& options) {
+/// The statement_timeout for a transaction: what was asked for, else the session's own (0: none), and never
+/// more than is left until the deadline. Nothing where the session's own is right as it is.
+inline std::optional<std::chrono::milliseconds> statement_limit(TransactionOptions const& options,
+                                                                std::chrono::milliseconds of_session) {
   using std::chrono::milliseconds;
   auto const left = std::chrono::ceil<milliseconds>(options.deadline.remaining());
+  // Further away than PostgreSQL (32-bit milliseconds) can say.
   if (left.count() > std::numeric_limits<int>::max()) return options.statement_timeout;
   // 0 would mean no limit at all.
   milliseconds const limit = std::max(left, milliseconds{1});
-  return options.statement_timeout ? std::min(*options.statement_timeout, limit) : limit;
+  if (options.statement_timeout) return std::min(*options.statement_timeout, limit);
+  if (of_session.count() > 0 && of_session <= limit) return std::nullopt;
+  return limit;
 }
 
 inline std::string_view isolation_clause(Isolation isolation) noexcept {
@@ -48,11 +52,12 @@ inline std::string_view isolation_clause(Isolation isolation) noexcept {
   return "";
 }
 
-inline std::string begin_statement(TransactionOptions const& options, std::string const& marker) {
+inline std::string begin_statement(TransactionOptions const& options, std::chrono::milliseconds of_session,
+                                   std::string const& marker) {
   std::string sql = "BEGIN";
   sql += isolation_clause(options.isolation);
   if (options.access == Access::read_only) sql += " READ ONLY";
-  if (auto const limit = statement_limit(options)) {
+  if (auto const limit = statement_limit(options, of_session)) {
     sql += "; SET LOCAL statement_timeout = " + std::to_string(limit->count());
   }
   if (options.lock_timeout) {

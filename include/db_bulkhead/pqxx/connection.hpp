@@ -17,6 +17,7 @@
 #include <fcntl.h>
 #include <sys/socket.h>
 
+#include <chrono>
 #include <cstddef>
 #include <memory>
 #include <string>
@@ -69,11 +70,14 @@ class PqxxConnection {
   detail::SessionWatch& watch() noexcept { return *watch_; }
 
   bool is_connected() const noexcept { return PQstatus(raw()) == CONNECTION_OK; }
-  // libpqxx 6.4 ends a COPY without reading the server's last word on it, so that libpq calls the session
-  // active until somebody does. That word has arrived; what has not is a command under way.
+  // libpqxx 6.4 ends a COPY without reading the server's last words on it, so that libpq calls the session
+  // active until somebody does. They have arrived; what has not is a command under way.
   PGTransactionStatusType transaction_status() const noexcept {
-    if (PQtransactionStatus(raw()) == PQTRANS_ACTIVE && PQisBusy(raw()) == 0) {
+    while (PQtransactionStatus(raw()) == PQTRANS_ACTIVE && PQisBusy(raw()) == 0) {
       detail::RawResult const last{PQgetResult(raw())};
+      auto const status = PQresultStatus(last.get());
+      // A COPY that nobody has ended gives the same answer for ever.
+      if (!last || status == PGRES_COPY_IN || status == PGRES_COPY_OUT || status == PGRES_COPY_BOTH) break;
     }
     return PQtransactionStatus(raw());
   }
@@ -139,9 +143,21 @@ class PqxxConnection {
     if (raw() != nullptr) ::shutdown(PQsocket(raw()), SHUT_RDWR);
   }
 
+  /// The limit that role, database, server or init_sql set for each statement of a session that is as new;
+  /// 0 is none. Known from when it was opened, so that a deadline never puts a longer one in its place.
+  std::chrono::milliseconds statement_timeout() const noexcept { return statement_timeout_; }
+  bool learn_statement_timeout(detail::SocketWait& wait) {
+    detail::Reply const reply = detail::run_query(
+        raw(), "SELECT setting FROM pg_catalog.pg_settings WHERE name = 'statement_timeout'", wait);
+    if (!reply.succeeded() || !reply.value) return false;
+    statement_timeout_ = std::chrono::milliseconds{std::stoll(*reply.value)};
+    return true;
+  }
+
   std::shared_ptr<detail::SessionWatch> watch_;
   detail::OwnedDriver driver_;
   std::size_t script_step_ = 0;  // of the reset that is under way
+  std::chrono::milliseconds statement_timeout_{0};
 };
 
 }  // namespace db_bulkhead

@@ -46,6 +46,7 @@ class PqxxConnector {
     detail::SocketWait wait{deadline, stop};
     auto connection = std::make_unique<PqxxConnection>(detail::connect_raw(conninfo(), wait));
     if (!init_sql_.empty()) initialise(*connection, wait);
+    if (!connection->learn_statement_timeout(wait)) give_up(wait);
     return connection;
   }
 
@@ -111,6 +112,13 @@ class PqxxConnector {
         reply.failed
             ? "init_sql failed" + (reply.sqlstate.empty() ? "" : " (SQLSTATE " + reply.sqlstate + ")")
             : std::string{"init_sql left a transaction open"}};
+  }
+
+  [[noreturn]] static void give_up(detail::SocketWait const& wait) {
+    if (wait.deadline().passed()) {
+      throw ConnectionUnavailable{Reason::timed_out, "no time left after connecting"};
+    }
+    throw ConnectionUnavailable{Reason::connect_failed, "the new session does not answer"};
   }
 
   std::function<std::string()> provider_;

@@ -68,8 +68,11 @@ class Conninfo {
     return all;
   }
 
-  /// `message` on one line, without the secrets of the string and without `other_secret`.
+  /// `message` on one line, without the secrets of the string and without `other_secret`. What libpq quotes
+  /// before it has reached a server is left out too: in a URI whose password holds an unescaped @ or / a part
+  /// of it passes for the host or the port.
   std::string without_secrets(std::string message, std::string_view other_secret) const {
+    if (message.rfind("connection to server ", 0) != 0) message = without_quotations(message);
     for (std::string const& secret : secrets_) blot_out(message, secret);
     blot_out(message, other_secret);
     std::replace_if(
@@ -155,6 +158,16 @@ class Conninfo {
       if (comma == std::string_view::npos) return parts;
       text.remove_prefix(comma + 1);
     }
+  }
+
+  // All between the first and the last quotation mark, of whatever kind the language has: ASCII marks, or any
+  // character beyond ASCII.
+  static std::string without_quotations(std::string const& message) {
+    auto const is_mark = [](unsigned char c) { return c == '"' || c == '\'' || c >= 0x80; };
+    auto const first = std::find_if(message.begin(), message.end(), is_mark);
+    if (first == message.end()) return message;
+    auto const last = std::find_if(message.rbegin(), message.rend(), is_mark).base();
+    return std::string{message.begin(), first} + "***" + std::string{last, message.end()};
   }
 
   static void blot_out(std::string& text, std::string_view secret) {

@@ -112,7 +112,8 @@ class PqxxTransaction final : public DriverTransaction {
     std::string marker = next_marker();
     connection.watch().arm();
     SocketWait wait{options.deadline};
-    Reply const reply = run_query(connection.raw(), begin_statement(options, marker).c_str(), wait);
+    Reply const reply = run_query(
+        connection.raw(), begin_statement(options, connection.statement_timeout(), marker).c_str(), wait);
     if (!reply.is_complete()) {
       throw ConnectionUnavailable{Unavailable::timed_out, "no answer to BEGIN in time"};
     }
