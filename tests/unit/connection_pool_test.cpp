@@ -271,14 +271,18 @@ TEST_CASE("a connection whose session could not be reset is never lent again") {
   f.require_whole();
 }
 
-TEST_CASE("a reset that is not done in the borrower's time goes on for the next one") {
-  Fixture f;
+TEST_CASE(
+    "a reset that is not done in the borrower's time goes on for the next one, if there is no room for "
+    "another") {
+  bool const room = GENERATE(false, true);
+  Fixture f{{.max_size = room ? 2U : 1U}};
   { Lease const lease = f.acquire(); }
   f.driver->on_finish_reset = [] { return ResetProgress::pending; };
   CHECK(f.refusal() == Reason::timed_out);
   CHECK(f.pool.stats().resetting == 1);
   f.driver->on_finish_reset = [] { return ResetProgress::done; };
-  CHECK(f.acquire()->id == 1);
+  CHECK(f.acquire()->id == (room ? 2 : 1));
+  f.require_whole();
 }
 
 TEST_CASE("a reset that takes longer than anybody may wait is given up") {
