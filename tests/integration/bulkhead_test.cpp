@@ -214,7 +214,7 @@ TEST_CASE("a session that does not finish its reset stands in nobody's way") {
 }
 
 TEST_CASE("a gate wider than the pool waits in the pool, bounded by its time-out") {
-  Fixture f{{.concurrent = 2}, {.max_size = 1, .max_waiting = 1, .connection_timeout = 20ms}};
+  Fixture f{{.concurrent = 2}, {.max_size = 1, .max_waiting = 1, .connection_timeout = 500ms}};
   f.bulkhead.transaction(0ns, [&](Tx&) {
     std::thread{[&] {
       auto const unavailable = caught<ConnectionUnavailable>([&] { f.bulkhead.transaction(0ns, no_work); });
