@@ -8,7 +8,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
-#include <random>
 #include <stdexcept>
 #include <unordered_set>
 #include <utility>
@@ -55,21 +54,30 @@ class AllChoices : public Choices {
   std::unordered_set<std::uint64_t> states_;
 };
 
+/// Numbers that follow from a seed, the same everywhere.
+class Dice {
+ public:
+  explicit Dice(std::uint64_t seed) : state_{seed} {}
+  unsigned below(std::size_t count) { return static_cast<unsigned>((state_ = mix(state_, 0)) % count); }
+
+ private:
+  std::uint64_t state_;
+};
+
 /// By a seed, which also says how likely the first choice (to go on as before) is: faults that need long
 /// undisturbed stretches are as common as those that need many changes.
 class SeededChoices : public Choices {
  public:
-  explicit SeededChoices(std::uint64_t seed) : random_{seed} {
+  explicit SeededChoices(std::uint64_t seed) : dice_{seed} {
     constexpr unsigned stay[] = {0, 50, 80, 95};
-    stay_percent_ = stay[random_() % 4];
+    stay_percent_ = stay[dice_.below(4)];
   }
   std::optional<unsigned> choose(unsigned count, Scheduler const&) override {
-    if (random_() % 100 < stay_percent_) return 0;
-    return static_cast<unsigned>(random_() % count);
+    return dice_.below(100) < stay_percent_ ? 0 : dice_.below(count);
   }
 
  private:
-  std::mt19937_64 random_;
+  Dice dice_;
   unsigned stay_percent_;
 };
 

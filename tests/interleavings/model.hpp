@@ -46,12 +46,13 @@ class Model : public Witness {
     me.wait_from = surroundings.now;
     me.wait = wait;
     me.stop = stop;
+    me.had = me.permits;
     me.met_full = me.met_busy = false;
     look_around(me);
   }
   void was_admitted() {
     mine().doing = Doing::nothing;
-    require(mine().permits > 0, "admitted without a permit");
+    require(mine().permits == mine().had + 1, "admitted without a permit");
     require(!stands_in_line(scheduler().current()), "admitted and still in line");
     say("runs");
   }
@@ -59,7 +60,7 @@ class Model : public Witness {
     Fiber& me = mine();
     me.doing = Doing::nothing;
     say("is refused:", to_string(reason).data());
-    require(me.permits == 0, "refused, and a permit is lost with it");
+    require(me.permits == me.had, "refused, and a permit is lost with it");
     require(!stands_in_line(scheduler().current()), "refused and still in line");
     switch (reason) {
       case Rejection::full: return require(me.met_full, "refused as full while there was room");
@@ -185,6 +186,7 @@ class Model : public Witness {
     bool met_full = false;
     bool met_busy = false;
     int permits = 0;
+    int had = 0;  // when it arrived
     bool observing = false;
     std::vector<GateState> pictures{};
   };

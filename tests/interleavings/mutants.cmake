@@ -5,29 +5,61 @@
 # A scheduler that runs one fiber at a time is sequentially consistent: a wrong memory order cannot be seen
 # here. ThreadSanitizer runs over the stress tests for those.
 
-function(db_bulkhead_mutant name header old new)
-  string(MAKE_C_IDENTIFIER "mutant_${name}" target)
-  set(directory ${CMAKE_CURRENT_BINARY_DIR}/mutants/${target})
+# Writes a copy of a header, in which `new` stands for `old`, into a directory.
+function(db_bulkhead_changed_header directory header old new)
   file(READ ${PROJECT_SOURCE_DIR}/include/db_bulkhead/${header} text)
   string(FIND "${text}" "${old}" first)
   string(FIND "${text}" "${old}" last REVERSE)
   if(first EQUAL -1 OR NOT first EQUAL last)
-    message(FATAL_ERROR "The mutant '${name}' no longer applies: its text is not exactly once in ${header}")
+    message(FATAL_ERROR "A mutant no longer applies: this is not exactly once in ${header}:\n${old}")
   endif()
-  string(REPLACE "${old}" "${new}" mutated "${text}")
-  file(CONFIGURE OUTPUT ${directory}/db_bulkhead/${header} CONTENT "@mutated@" @ONLY)
+  string(REPLACE "${old}" "${new}" changed "${text}")
+  file(CONFIGURE OUTPUT ${directory}/db_bulkhead/${header} CONTENT "@changed@" @ONLY)
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/include/db_bulkhead/${header})
+endfunction()
+
+function(db_bulkhead_mutant name header old new)
+  string(MAKE_C_IDENTIFIER "mutant_${name}" target)
+  set(directory ${CMAKE_CURRENT_BINARY_DIR}/mutants/${target})
+  db_bulkhead_changed_header(${directory} ${header} "${old}" "${new}")
   db_bulkhead_interleavings(${target} ${directory})
-  # What a mutant leaves unused is no fault of the code.
-  target_compile_options(${target} PRIVATE -Wno-unused -Wno-unused-parameter)
+  # There are many of them: without what only a debugger needs, and what a mutant leaves unused is no fault.
+  target_compile_options(${target} PRIVATE -g0 -Wno-unused -Wno-unused-parameter)
   db_bulkhead_fiber_test("caught: ${name}" ${target} mutant)
 endfunction()
+
+# No fault, and must keep every promise: waiters spin from the first, and so briefly that all of it can be
+# gone through. In the healthy code only the drawn runs come to spin.
+set(directory ${CMAKE_CURRENT_BINARY_DIR}/mutants/spinning)
+db_bulkhead_changed_header(${directory} admission.hpp "pace_.is_fast() && " "")
+db_bulkhead_changed_header(${directory} detail/waiter.hpp
+  "yields = 16;
+  static constexpr int pauses = 64;"
+  "yields = 1;
+  static constexpr int pauses = 1;")
+db_bulkhead_interleavings(spinning_interleavings ${directory})
+target_compile_options(spinning_interleavings PRIVATE -g0)
+db_bulkhead_fiber_test("every one of the small settings keeps every promise when waiters spin"
+  spinning_interleavings all)
 
 db_bulkhead_mutant("a grant that comes with the time-out is lost" admission.hpp
   "      if (auto const settled = waiter.parker.outcome(); detail::is_settled(settled)) return settled;
       waker = dismiss(waiter, why);"
   "      if (auto const settled = waiter.parker.outcome(); detail::is_settled(settled)) return why;
       waker = dismiss(waiter, why);")
+
+db_bulkhead_mutant("who gives up does not look again under the lock" admission.hpp
+  "      if (auto const settled = waiter.parker.outcome(); detail::is_settled(settled)) return settled;
+      waker = dismiss(waiter, why);"
+  "      waker = dismiss(waiter, why);")
+
+db_bulkhead_mutant("a permit that was moved from goes back too" permit.hpp
+  "gate_{std::exchange(other.gate_, nullptr)}"
+  "gate_{other.gate_}")
+
+db_bulkhead_mutant("a permit that is assigned over is lost" permit.hpp
+  "    std::swap(gate_, taken.gate_);"
+  "    gate_ = std::exchange(taken.gate_, nullptr);")
 
 db_bulkhead_mutant("a permit goes back twice" admission.hpp
   "      if (counts_.replace(word, word.with_one_finished())) return;
@@ -112,6 +144,10 @@ db_bulkhead_mutant("a granted waiter is not woken" admission.hpp
 db_bulkhead_mutant("the limits change without their version" detail/admission_counts.hpp
   "    version_.store(version + 1, std::memory_order_relaxed);"
   "")
+
+db_bulkhead_mutant("a state is put together from two moments" detail/admission_counts.hpp
+  "version % 2 == 0 && version_.load(std::memory_order_relaxed) == version"
+  "version % 2 == 0")
 
 db_bulkhead_mutant("a resize forgets the places" detail/admission_word.hpp
   "(to.total() - from.total()) * place"

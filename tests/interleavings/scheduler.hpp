@@ -23,6 +23,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -62,7 +63,7 @@ class Scheduler {
 
   /// Adds a fiber; they are numbered from 0.
   void spawn(std::function<void()> body) {
-    if (used_ == fibers_.size()) fibers_.push_back(std::make_unique<Fiber>());
+    if (used_ == fibers_.size()) fibers_.push_back(new_fiber());
     Fiber& fiber = *fibers_[used_++];
     fiber.body = std::move(body);
     fiber.started = fiber.finished = fiber.spins = false;
@@ -70,9 +71,6 @@ class Scheduler {
     fiber.seen = fiber.cells = fiber.parts = fiber.paused_at = 0;
     fiber.pauses = 0;
     fiber.ready = [](void const*) { return true; };
-    ::getcontext(&fiber.start);
-    fiber.start.uc_stack = {fiber.stack.get(), 0, stack_size};
-    ::makecontext(&fiber.start, &Scheduler::enter, 0);
   }
 
   /// Runs until every fiber has finished, none can go on, a choice is known, or something failed. Can be
@@ -186,7 +184,9 @@ class Scheduler {
 
   struct Fiber {
     std::unique_ptr<char[]> stack{new char[stack_size]};
-    ::ucontext_t start{};
+    ::ucontext_t birth{};
+    bool born = false;
+    ::jmp_buf start{};  // the lowest frame of the stack, for all bodies that run on it
     ::jmp_buf registers{};
     std::function<void()> body;
     bool started = false;
@@ -202,7 +202,22 @@ class Scheduler {
     void const* condition = nullptr;
   };
 
+  static std::unique_ptr<Fiber> new_fiber() {
+    auto fiber = std::make_unique<Fiber>();
+    ::getcontext(&fiber->birth);
+    fiber->birth.uc_stack = {fiber->stack.get(), 0, stack_size};
+    ::makecontext(&fiber->birth, &Scheduler::enter, 0);
+    return fiber;
+  }
+
   static void enter();
+  [[noreturn, gnu::noinline]] void live() {
+    _setjmp(fibers_[current_]->start);
+    fibers_[current_]->body();
+    fibers_[current_]->finished = true;
+    go_on();
+    std::abort();  // nobody goes back to one who has finished
+  }
 
   using Numbers = std::array<unsigned, most_fibers>;
 
@@ -235,8 +250,8 @@ class Scheduler {
     if (numbers[pick] != current_) switch_to(numbers[pick]);
   }
 
-  // The context only starts a fiber: to change between two that have started, swapcontext would take two
-  // system calls, and jumps take none.
+  // A context gives birth to a fiber, once; all other changes are jumps. They take no system calls, of which
+  // swapcontext takes two.
   [[gnu::noinline]] void switch_to(unsigned next) {
     Fiber* const from = current_ == nobody ? nullptr : fibers_[current_].get();
     Fiber& to = *fibers_[next];
@@ -244,7 +259,8 @@ class Scheduler {
     if (from != nullptr && _setjmp(from->registers) != 0) return;
     if (to.started) _longjmp(to.registers, 1);
     to.started = true;
-    ::setcontext(&to.start);
+    if (std::exchange(to.born, true)) _longjmp(to.start, 1);
+    ::setcontext(&to.birth);
   }
 
   // Returns if a later run goes on here.
@@ -277,11 +293,7 @@ inline Scheduler& scheduler() {
 }
 
 inline void Scheduler::enter() {
-  Scheduler& self = scheduler();
-  Fiber& me = *self.fibers_[self.current_];
-  me.body();
-  me.finished = true;
-  self.go_on();
+  scheduler().live();
 }
 
 }  // namespace interleavings
