@@ -23,6 +23,7 @@
 #ifndef DB_BULKHEAD_DB_BULKHEAD_HPP
 #define DB_BULKHEAD_DB_BULKHEAD_HPP
 
+#include <chrono>
 #include <concepts>
 #include <cstddef>
 #include <exception>
@@ -49,9 +50,10 @@ namespace db_bulkhead {
 template <connection_pool Pool, class Observer = NullObserver>
 class DbBulkhead {
  public:
-  /// std::invalid_argument for limits out of range. `pool` is kept by reference.
+  /// std::invalid_argument for limits out of range. `pool` is kept by reference, and `observer` is where
+  /// Observer is a reference type.
   DbBulkhead(Pool& pool, Limits limits, Observer observer = {})
-      : pool_{pool}, gate_{limits}, observer_{std::move(observer)} {}
+      : pool_{pool}, gate_{limits}, observer_{std::forward<Observer>(observer)} {}
   DbBulkhead(DbBulkhead const&) = delete;
   DbBulkhead& operator=(DbBulkhead const&) = delete;
 
@@ -63,8 +65,9 @@ class DbBulkhead {
   /// CommitOutcomeUnknown, ResultLost; see error.hpp for what the database holds then. Throws
   /// std::invalid_argument, with nothing touched, for a negative wait, options out of range or an empty
   /// std::function. Whatever `work` throws leaves after the rollback as the same object.
-  template <class Work>
-  auto transaction(QueueWait queue_wait, Work&& work) {
+  // Any duration, and not QueueWait itself: so `transaction({}, work)` means options only.
+  template <class Rep, class Period, class Work>
+  auto transaction(std::chrono::duration<Rep, Period> const& queue_wait, Work&& work) {
     return transaction(TransactionOptions{.queue_wait = queue_wait}, std::forward<Work>(work));
   }
 
@@ -72,8 +75,8 @@ class DbBulkhead {
   auto transaction(TransactionOptions const& options, Work&& work) {
     static_assert(
         std::invocable<Work&, callback_type&>,
-        "the callback is called with a reference to the transaction: write [](auto& tx) { ... }, or "
-        "name the driver's type (for libpqxx: pqxx::dbtransaction&)");
+        "the callback is called, as an lvalue, with a reference to the transaction: write [](auto& tx) "
+        "{ ... }, or name the driver's type (for libpqxx: pqxx::dbtransaction&)");
     using Result = std::invoke_result_t<Work&, callback_type&>;
     static_assert(
         outlives_transaction<Result>,

@@ -25,6 +25,7 @@
 #include <type_traits>
 #include <utility>
 #include <variant>
+#include <vector>
 
 namespace db_bulkhead {
 
@@ -85,6 +86,9 @@ template <class T>
 struct OutlivesTransaction<std::future<T>> : std::false_type {};
 template <class T>
 struct OutlivesTransaction<std::shared_future<T>> : std::false_type {};
+// What vector<bool> hands out for an element points into the vector.
+template <>
+struct OutlivesTransaction<std::vector<bool>::reference> : std::false_type {};
 template <class Promise>
 struct OutlivesTransaction<std::coroutine_handle<Promise>> : std::false_type {};
 

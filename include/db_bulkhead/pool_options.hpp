@@ -27,9 +27,10 @@ namespace db_bulkhead {
 enum class SessionReset {
   /// Nothing, `init_sql` included; only the transaction status is checked. For callers who leave no state.
   none,
-  /// All that DISCARD ALL does, but prepared statements and plans stay; then `init_sql`.
+  /// All that DISCARD ALL does, but prepared statements and plans stay; then `init_sql`. What one borrower
+  /// prepared the next one may execute, but not prepare under the same name (42P05).
   clean,
-  /// DISCARD ALL, then `init_sql`: one more round trip, and every statement is prepared anew.
+  /// All that DISCARD ALL does; then `init_sql`. Every borrower prepares its statements anew.
   discard_all,
 };
 
@@ -45,7 +46,8 @@ struct PoolOptions {
   QueueWait connection_timeout = std::chrono::seconds{30};
   /// How the session is reset on return.
   SessionReset reset = SessionReset::clean;
-  /// Run on a new connection and after each reset. Must leave no transaction open.
+  /// Run on a new connection and with each reset, in the same query. So it must be repeatable (with `clean`,
+  /// PREPARE is not), possible in a transaction (VACUUM is not), and leave none open.
   std::string init_sql{};
   /// Names the pool in messages: 1 to 64 characters of A-Z a-z 0-9 _ . -
   std::string name = "default";

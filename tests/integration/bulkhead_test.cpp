@@ -378,6 +378,35 @@ TEST_CASE("what a stream wrote commits with the rest, and what a failed one wrot
   f.require_whole();
 }
 
+TEST_CASE("a stream that the server refuses costs no connection") {
+  Fixture f{{.concurrent = 1}, {.max_size = 1}};
+  auto const write_wrong = [&](Tx& tx) {
+#if PQXX_VERSION_MAJOR >= 7
+    auto stream = pqxx::stream_to::table(tx, {f.table.name()});
+    stream.write_values("not a number");
+#else
+    pqxx::stream_to stream{tx, f.table.name()};
+    stream << std::make_tuple("not a number");
+#endif
+    stream.complete();
+  };
+  auto const swallow = [&](Tx& tx) {
+    try {
+      write_wrong(tx);
+    } catch (std::exception const&) {
+    }
+  };
+  // Often: whether the server's last word has arrived by then is a matter of luck.
+  for (int i = 0; i < 50; ++i) {
+    REQUIRE_THROWS(f.bulkhead.transaction(0ns, write_wrong));
+    REQUIRE(caught<TransactionRolledBack>([&] { f.bulkhead.transaction(0ns, swallow); }).sqlstate() ==
+            "22P02");
+  }
+  REQUIRE(f.rows() == 0);
+  REQUIRE(f.pool.stats().created == 1);
+  f.require_whole();
+}
+
 TEST_CASE("an error of COPY that was swallowed ends as rolled back, with its SQLSTATE") {
   Fixture f{{.concurrent = 1}, {.max_size = 1}};
   auto const error = caught<TransactionRolledBack>([&] {

@@ -188,6 +188,36 @@ TEST_CASE("no message shows a password") {
   }
 }
 
+TEST_CASE("no message shows what may be a part of a password, though a server quotes it") {
+  auto const encoded = [](std::string const& text) {
+    std::string result;
+    for (char c : text) {
+      constexpr char digits[] = "0123456789ABCDEF";
+      auto const byte = static_cast<unsigned char>(c);
+      result += std::string{'%'} + digits[byte / 16] + digits[byte % 16];
+    }
+    return result;
+  };
+  // A password of "p@/s3cret" that should have been percent-encoded: libpq takes its end for the database.
+  std::string dsn = "postgresql:///s3cret@host/db?connect_timeout=30";
+  for (auto const& key : {"host", "hostaddr", "port", "user", "password", "sslmode"}) {
+    if (!parameter(key).empty()) dsn += "&" + std::string{key} + "=" + encoded(parameter(key));
+  }
+  PqxxPool pool{dsn};
+  Failure const failure = failure_of(pool);
+  CHECK(failure.reason == Reason::connect_failed);
+  CHECK_FALSE(contains(failure.message, "s3cret"));
+  CHECK(contains(failure.message, "3D000"));
+  CHECK(contains(failure.message, "percent-encoded"));
+}
+
+TEST_CASE("no message shows the rest of a secret that another one begins with") {
+  PqxxPool pool{"host=127.0.0.1 port=1 dbname=x user=x password=127 sslpassword=127.0.0.1"};
+  Failure const failure = failure_of(pool);
+  CHECK(failure.reason == Reason::connect_failed);
+  CHECK_FALSE(contains(failure.message, ".0.0.1"));
+}
+
 TEST_CASE("no message shows what a provider returned") {
   PqxxPool pool{[] { return std::string{"password=s3cret no_such_key=1"}; }};
   Failure const failure = failure_of(pool);
@@ -229,6 +259,13 @@ TEST_CASE("a failing init_sql is a failed connect") {
   SECTION("also if it leaves a transaction open") {
     PqxxPool pool{test_dsn(), {.init_sql = "BEGIN"}};
     CHECK(failure_of(pool).reason == Reason::connect_failed);
+  }
+  SECTION("also if it is not possible in a transaction, where each reset runs it") {
+    auto const reset = GENERATE(db_bulkhead::SessionReset::clean, db_bulkhead::SessionReset::discard_all);
+    PqxxPool pool{test_dsn(), {.reset = reset, .init_sql = "VACUUM pg_catalog.pg_enum"}};
+    Failure const failure = failure_of(pool);
+    CHECK(failure.reason == Reason::connect_failed);
+    CHECK(contains(failure.message, "25001"));
   }
   SECTION("also if it asks for data that nobody sends") {
     PqxxPool pool{test_dsn(), {.init_sql = "CREATE TEMP TABLE t (i int); COPY t FROM STDIN"}};

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -41,12 +42,41 @@ TEST_CASE("libpqxx's objects that are bound to a transaction or connection may n
   STATIC_REQUIRE_FALSE(outlives_transaction<std::shared_ptr<pqxx::pipeline>>);
   STATIC_REQUIRE_FALSE(outlives_transaction<pqxx::result::const_iterator>);
   STATIC_REQUIRE_FALSE(outlives_transaction<pqxx::row::const_iterator>);
+  STATIC_REQUIRE_FALSE(outlives_transaction<pqxx::array_parser>);
 }
+
+#if PQXX_VERSION_MAJOR == 6
+TEST_CASE("what executes a statement of libpqxx 6 later may not leave a transaction") {
+  STATIC_REQUIRE_FALSE(outlives_transaction<pqxx::prepare::invocation>);
+  STATIC_REQUIRE_FALSE(outlives_transaction<pqxx::internal::parameterized_invocation>);
+}
+#endif
 
 #if PQXX_VERSION_MAJOR >= 7
 TEST_CASE("libpqxx's views may not leave a transaction") {
   STATIC_REQUIRE_FALSE(outlives_transaction<pqxx::zview>);
   STATIC_REQUIRE_FALSE(outlives_transaction<pqxx::blob>);
+  STATIC_REQUIRE_FALSE(outlives_transaction<pqxx::params>);
+  STATIC_REQUIRE_FALSE(outlives_transaction<pqxx::range<std::string_view>>);
+  STATIC_REQUIRE(outlives_transaction<pqxx::range<int>>);
+}
+
+TEST_CASE("rows that are read from the server as they are asked for may not leave a transaction") {
+  using Rows = decltype(std::declval<pqxx::work&>().stream<int>(""));
+  STATIC_REQUIRE_FALSE(outlives_transaction<Rows>);
+}
+#endif
+
+#if PQXX_VERSION_MAJOR == 7 && PQXX_VERSION_MINOR >= 8
+TEST_CASE("an array may leave a transaction if its elements may") {
+  STATIC_REQUIRE(outlives_transaction<pqxx::array<std::string>>);
+  STATIC_REQUIRE_FALSE(outlives_transaction<pqxx::array<std::string_view>>);
+}
+#endif
+
+#if PQXX_VERSION_MAJOR > 7 || (PQXX_VERSION_MAJOR == 7 && PQXX_VERSION_MINOR >= 10)
+TEST_CASE("the name of a prepared statement may not leave a transaction") {
+  STATIC_REQUIRE_FALSE(outlives_transaction<pqxx::prepped>);
 }
 #endif
 

@@ -57,7 +57,7 @@ inline void wait_until_blocked(int pid) {
 inline void wait_until_reset(int pid) {
   Admin admin;
   while (admin
-             .exec("SELECT count(*) FROM pg_stat_activity WHERE state = 'idle' AND query LIKE 'CLOSE ALL%' "
+             .exec("SELECT count(*) FROM pg_stat_activity WHERE state = 'idle' AND query LIKE '%CLOSE ALL%' "
                    "AND pid = " +
                    std::to_string(pid))[0][0]
              .as<int>() == 0) {

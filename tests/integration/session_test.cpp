@@ -126,6 +126,44 @@ TEST_CASE("prepared statements stay with a clean reset, and are dropped with DIS
   }
 }
 
+#if PQXX_VERSION_MAJOR < 7
+TEST_CASE("statements that a borrower dropped behind libpqxx's back are not believed in", "[row-62]") {
+  Fixture f;
+  int const pid = f.pid();
+  auto const prepare_and_run = [&] {
+    PqxxLease lease = f.borrow();
+    lease->prepare("answer", "SELECT 42");
+    return run_prepared(lease, "answer");
+  };
+  CHECK(prepare_and_run() == 42);
+  f.run_as_borrower({GENERATE("DISCARD ALL", "DEALLOCATE ALL")});
+  CHECK(prepare_and_run() == 42);
+  CHECK(prepare_and_run() == 42);
+  CHECK(f.pid() != pid);
+  CHECK(f.pool.stats().created == 2);
+}
+#endif
+
+TEST_CASE("what is dropped is of no interest where nothing was prepared") {
+  Fixture f;
+  int const pid = f.pid();
+  f.run_as_borrower({"DISCARD ALL"});
+  CHECK(f.pid() == pid);
+}
+
+TEST_CASE("a reset waits for nobody's transaction, whatever the borrower set") {
+  auto const reset = GENERATE(SessionReset::clean, SessionReset::discard_all);
+  Fixture f{reset};
+  int const pid = f.pid();
+  Admin stranger;
+  stranger.exec("BEGIN ISOLATION LEVEL SERIALIZABLE");
+  stranger.exec("SELECT count(*) FROM pg_class");
+  f.run_as_borrower(
+      {"SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL SERIALIZABLE, READ ONLY, DEFERRABLE"});
+  PqxxLease const lease = f.pool.acquire(Deadline::after(10s));
+  CHECK(lease->backendpid() == pid);
+}
+
 TEST_CASE("a reset of none keeps the session as it is, but for an open transaction") {
   Fixture f{SessionReset::none, "SET app.tenant = 'initial'"};
   CHECK(f.ask("SHOW app.tenant") == "initial");

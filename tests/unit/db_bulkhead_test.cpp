@@ -160,6 +160,30 @@ TEST_CASE("a failed rollback is told to the observer and never replaces the call
   require_whole(bulkhead, pool);
 }
 
+TEST_CASE("an observer may be kept by reference") {
+  struct Counting : NullObserver {
+    int failures = 0;
+    void rollback_failed(RollbackFailed const&) { ++failures; }
+  };
+  fake::Pool pool;
+  Counting observer;
+  DbBulkhead<fake::Pool, Counting&> bulkhead{pool, {.concurrent = 1}, observer};
+  pool.hook = [](Step step) {
+    if (step == Step::rollback) throw std::runtime_error("rollback broke");
+  };
+  REQUIRE_THROWS_AS(bulkhead.transaction(0ns, [](Transaction&) { throw MyError{"mine"}; }), MyError);
+  REQUIRE(observer.failures == 1);
+}
+
+TEST_CASE("braces in the first place are options, empty ones the defaults") {
+  fake::Pool pool;
+  Bulkhead bulkhead{pool, {.concurrent = 1}};
+  REQUIRE(bulkhead.transaction({}, [](Transaction&) { return 1; }) == 1);
+  REQUIRE(bulkhead.transaction({20ms}, [](Transaction&) { return 2; }) == 2);
+  REQUIRE(bulkhead.transaction(QueueWait{20ms}, [](Transaction&) { return 3; }) == 3);
+  REQUIRE(bulkhead.transaction(0.5s, [](Transaction&) { return 4; }) == 4);
+}
+
 TEST_CASE("an observer that throws changes neither outcome nor accounting", "[row-5]") {
   struct Throwing : NullObserver {
     void rollback_failed(RollbackFailed const&) const { throw 1; }

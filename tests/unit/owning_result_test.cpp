@@ -47,8 +47,10 @@ TEST_CASE("a result that would outlive what it refers to may not") {
 #if !defined(__clang__) || __clang_major__ >= 16  // before, clang cannot compile libstdc++'s views
   STATIC_REQUIRE(all_borrowing<std::ranges::ref_view<std::string>>);
 #endif
-  STATIC_REQUIRE(all_borrowing<std::vector<int>::iterator, std::reference_wrapper<int>, std::future<int>,
-                               std::shared_future<void>, std::coroutine_handle<>>);
+  STATIC_REQUIRE(
+      all_borrowing<std::vector<int>::iterator, std::reference_wrapper<int>, std::future<int>,
+                    std::shared_future<void>, std::coroutine_handle<>, std::vector<bool>::reference>);
+  STATIC_REQUIRE(all_owning<std::vector<bool>>);
 }
 
 TEST_CASE("and neither may what contains one") {

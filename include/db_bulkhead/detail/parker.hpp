@@ -127,9 +127,12 @@ class FutexParker {
       // Decided here for a deadline that is past: the kernel takes 30 microseconds to say so.
       if (deadline.passed()) return false;
       auto const since_epoch = deadline.time_point().time_since_epoch();
-      auto const seconds = std::chrono::floor<std::chrono::seconds>(since_epoch);
-      until.tv_sec = static_cast<decltype(until.tv_sec)>(seconds.count());
-      until.tv_nsec = static_cast<decltype(until.tv_nsec)>((since_epoch - seconds).count());
+      // Durations of timespec's own types, which differ between systems.
+      using Seconds = std::chrono::duration<decltype(until.tv_sec)>;
+      using Nanoseconds = std::chrono::duration<decltype(until.tv_nsec), std::nano>;
+      auto const seconds = std::chrono::floor<Seconds>(since_epoch);
+      until.tv_sec = seconds.count();
+      until.tv_nsec = std::chrono::duration_cast<Nanoseconds>(since_epoch - seconds).count();
     }
     // BITSET takes an absolute time on CLOCK_MONOTONIC, which is what steady_clock reads on Linux.
     ::syscall(SYS_futex, &outcome_, FUTEX_WAIT_BITSET_PRIVATE,

@@ -71,26 +71,37 @@ inline Deadline attempt_end(PGconn* raw, Deadline deadline, std::size_t attempts
   return Deadline::after(deadline.remaining() / static_cast<std::chrono::nanoseconds::rep>(attempts_left));
 }
 
-// The SQLSTATE in libpq's verbose text, "... FATAL:  28P01: ...", and where its line ends; an empty one where
-// no server had a say.
+// libpq's verbose text, "... FATAL:  28P01: ...", less what follows the server's message: where in its
+// sources that comes from. And the SQLSTATE in it; an empty one where no server had a say.
 struct Refusal {
-  explicit Refusal(std::string_view text) noexcept {
+  explicit Refusal(std::string_view verbose) noexcept : text{verbose} {
     constexpr std::string_view before = ":  ", code = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ";
     for (auto at = text.find(before); at != std::string_view::npos; at = text.find(before, at + 1)) {
       auto const candidate = text.substr(at + before.size(), 5);
       if (candidate.size() < 5 || candidate.find_first_not_of(code) != std::string_view::npos) continue;
       if (text.substr(at + before.size() + 5, 2) != ": ") continue;
       sqlstate = candidate;
-      end = text.find('\n', at);
+      text = text.substr(0, text.find('\n', at));
       return;
     }
   }
+  std::string_view text;
   std::string_view sqlstate;
-  std::size_t end = std::string_view::npos;
 
   // As libpq does it: wrong credentials are not tried on every host. 57P03 is a server that is starting up.
   bool is_final() const noexcept { return !sqlstate.empty() && sqlstate != "57P03"; }
 };
+
+inline std::string told(Refusal const& refusal, Conninfo const& conninfo, char const* password) {
+  if (!conninfo.names_may_be_secret()) {
+    return conninfo.without_secrets(std::string{refusal.text}, password != nullptr ? password : "");
+  }
+  std::string const sqlstate =
+      refusal.sqlstate.empty() ? "" : " (SQLSTATE " + std::string{refusal.sqlstate} + ")";
+  return "the reason" + sqlstate +
+         " is not shown: host, port or database in the URI holds an @, as when a password is not "
+         "percent-encoded";
+}
 
 /// Tries every host in turn. Throws ConnectionUnavailable: timed_out, cancelled, or connect_failed with what
 /// libpq said, less the secrets.
@@ -114,11 +125,8 @@ inline RawConnection connect_raw(Conninfo const& conninfo, SocketWait& wait) {
       failures += "no answer in time";
       continue;
     }
-    std::string_view const text{PQerrorMessage(raw.get())};
-    Refusal const refusal{text};
-    char const* const password = PQpass(raw.get());
-    // Behind a server's message its verbose text goes on with where in its sources that comes from.
-    failures += conninfo.without_secrets(std::string{text.substr(0, refusal.end)}, password ? password : "");
+    Refusal const refusal{PQerrorMessage(raw.get())};
+    failures += told(refusal, conninfo, PQpass(raw.get()));
     if (refusal.is_final()) break;
   }
   if (wait.deadline().passed()) {

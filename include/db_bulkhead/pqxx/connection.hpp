@@ -18,11 +18,9 @@
 #include <sys/socket.h>
 
 #include <chrono>
-#include <cstddef>
 #include <memory>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "db_bulkhead/connector.hpp"
 #include "db_bulkhead/pqxx/driver.hpp"
@@ -83,6 +81,16 @@ class PqxxConnection {
   }
   bool is_idle() const noexcept { return transaction_status() == PQTRANS_IDLE; }
 
+  /// Waits until a query that has failed has ended too. The server says the one right after the other, but
+  /// libpqxx 6.4 goes on after the first where a COPY fails. What takes longer is another query.
+  void await_end_of_failed_query() {
+    if (transaction_status() != PQTRANS_ACTIVE) return;
+    detail::SocketWait wait{Deadline::after(std::chrono::seconds{1})};
+    while (transaction_status() == PQTRANS_ACTIVE && watch_->last_result_was_error()) {
+      if (wait.until(PQsocket(raw()), POLLIN) != detail::Waited::ready || PQconsumeInput(raw()) == 0) return;
+    }
+  }
+
   /// Whether the connection can be lent as it is. No round trip.
   bool is_alive() const noexcept {
     if (!is_connected() || !is_idle() || !detail::peer_is_there(raw())) return false;
@@ -93,6 +101,7 @@ class PqxxConnection {
   /// Ends what the borrower left open: one ROLLBACK at most, and only if nothing else is going on.
   bool end_transaction(detail::SocketWait& wait) {
     if (!is_connected() || !detail::owns(*driver_, raw())) return false;
+    await_end_of_failed_query();
     auto const status = transaction_status();
     if (status != PQTRANS_IDLE && status != PQTRANS_INTRANS && status != PQTRANS_INERROR) return false;
     if (status != PQTRANS_IDLE && !detail::run_query(raw(), "ROLLBACK", wait).succeeded()) return false;
@@ -102,6 +111,8 @@ class PqxxConnection {
   /// Makes libpqxx's object and libpq's handle forget the borrower. The server's session is not touched.
   bool forget_borrower(bool forget_prepared) noexcept {
     PGconn* const handle = raw();
+    bool const dropped = watch_->forget_prepared_dropped();
+    if (dropped && !forget_prepared && detail::knows_prepared(*driver_)) return false;
     if (!detail::renew(driver_, forget_prepared)) return false;
     PQuntrace(handle);
     PQsetErrorVerbosity(handle, PQERRORS_DEFAULT);
@@ -111,31 +122,20 @@ class PqxxConnection {
            ((flags & O_NONBLOCK) != 0 || ::fcntl(PQsocket(handle), F_SETFL, flags | O_NONBLOCK) != -1);
   }
 
-  /// Sends the first of `script`, without waiting for its answer.
-  ResetProgress begin_script(std::vector<std::string> const& script) noexcept {
-    script_step_ = 0;
-    return send_step(script);
+  /// Sends what resets the session, if anything does, without waiting for its answers.
+  ResetProgress send_reset(std::string const& sql) noexcept {
+    if (sql.empty()) return ResetProgress::done;
+    return detail::send_query(raw(), sql.c_str()) ? ResetProgress::pending : ResetProgress::failed;
   }
 
-  /// Reads the answer to what was sent, sends what is next, and so on to the end of the script.
-  ResetProgress finish_script(std::vector<std::string> const& script, detail::SocketWait& wait) {
-    for (;;) {
-      detail::Reply const reply = detail::read_reply(raw(), wait);
-      if (!reply.is_complete()) return ResetProgress::pending;
-      if (reply.failed || !is_idle()) return ResetProgress::failed;
-      ++script_step_;
-      if (auto const progress = send_step(script); progress != ResetProgress::pending) {
-        // Whatever arrived for the last borrower arrived before the last answer.
-        detail::drop_notifications(raw());
-        return progress;
-      }
-    }
-  }
-
-  ResetProgress send_step(std::vector<std::string> const& script) noexcept {
-    if (script_step_ == script.size()) return ResetProgress::done;
-    return detail::send_query(raw(), script[script_step_].c_str()) ? ResetProgress::pending
-                                                                   : ResetProgress::failed;
+  /// Reads the answers to that.
+  ResetProgress await_reset(detail::SocketWait& wait) {
+    detail::Reply const reply = detail::read_reply(raw(), wait);
+    if (!reply.is_complete()) return ResetProgress::pending;
+    if (reply.failed || !is_idle()) return ResetProgress::failed;
+    // Whatever arrived for the last borrower arrived before the last answer.
+    detail::drop_notifications(raw());
+    return ResetProgress::done;
   }
 
   /// Nothing blocks on this connection any more, and nothing more is sent. Only closing is left.
@@ -156,7 +156,6 @@ class PqxxConnection {
 
   std::shared_ptr<detail::SessionWatch> watch_;
   detail::OwnedDriver driver_;
-  std::size_t script_step_ = 0;  // of the reset that is under way
   std::chrono::milliseconds statement_timeout_{0};
 };
 

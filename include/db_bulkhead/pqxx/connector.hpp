@@ -2,11 +2,11 @@
 //
 // How a pool opens, checks and resets libpqxx connections.
 //
-// The reset is a list of queries, sent one after the other. The first is sent when the
-// connection comes back, so that the returning caller waits for no round trip; its
-// answer is read by the next borrower, and checked: every command must have succeeded
-// and the session be idle, else the connection is closed. libpqxx never meets an
-// answer that is still to be read, which it would drop in silence, errors included.
+// The reset is one query. It is sent when the connection comes back, so that the
+// returning caller waits for no round trip; its answers are read by the next borrower,
+// and checked: every command must have succeeded and the session be idle, else the
+// connection is closed. libpqxx never meets an answer that is still to be read, which
+// it would drop in silence, errors included.
 #ifndef DB_BULKHEAD_PQXX_CONNECTOR_HPP
 #define DB_BULKHEAD_PQXX_CONNECTOR_HPP
 
@@ -17,7 +17,6 @@
 #include <stop_token>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "db_bulkhead/connector.hpp"
 #include "db_bulkhead/deadline.hpp"
@@ -37,7 +36,7 @@ class PqxxConnector {
   PqxxConnector(std::function<std::string()> provider, PoolOptions const& options)
       : provider_{std::move(provider)},
         reset_{options.reset},
-        init_sql_{options.init_sql},
+        greeting_{greeting_for(options)},
         script_{script_for(options)} {
     if (!provider_) throw std::invalid_argument{"db_bulkhead: the provider of connection strings is empty"};
   }
@@ -45,7 +44,7 @@ class PqxxConnector {
   std::unique_ptr<PqxxConnection> connect(Deadline deadline, std::stop_token const& stop) {
     detail::SocketWait wait{deadline, stop};
     auto connection = std::make_unique<PqxxConnection>(detail::connect_raw(conninfo(), wait));
-    if (!init_sql_.empty()) initialise(*connection, wait);
+    if (!greeting_.empty()) initialise(*connection, wait);
     if (!connection->learn_statement_timeout(wait)) give_up(wait);
     return connection;
   }
@@ -56,7 +55,7 @@ class PqxxConnector {
     detail::SocketWait wait{deadline};
     if (!connection.end_transaction(wait)) return ResetProgress::failed;
     if (!connection.forget_borrower(reset_ == SessionReset::discard_all)) return ResetProgress::failed;
-    return connection.begin_script(script_);
+    return connection.send_reset(script_);
   } catch (...) {
     return ResetProgress::failed;
   }
@@ -64,7 +63,7 @@ class PqxxConnector {
   ResetProgress finish_reset(PqxxConnection& connection, Deadline deadline,
                              std::stop_token const& stop) noexcept try {
     detail::SocketWait wait{deadline, stop};
-    return connection.finish_script(script_, wait);
+    return connection.await_reset(wait);
   } catch (...) {
     return ResetProgress::failed;
   }
@@ -72,20 +71,22 @@ class PqxxConnector {
  private:
   using Reason = ConnectionUnavailable::Reason;
 
-  // `clean` is DISCARD ALL in the parts that PostgreSQL's manual lists, less DEALLOCATE ALL and DISCARD
-  // PLANS. DISCARD ALL itself may not be in a query with other commands.
-  static std::vector<std::string> script_for(PoolOptions const& options) {
-    switch (options.reset) {
-      case SessionReset::none: return {};
-      case SessionReset::discard_all:
-        return options.init_sql.empty() ? std::vector<std::string>{"DISCARD ALL"}
-                                        : std::vector<std::string>{"DISCARD ALL", options.init_sql};
-      default:
-        return {
-            "CLOSE ALL; SET SESSION AUTHORIZATION DEFAULT; RESET ALL; UNLISTEN *; "
-            "SELECT pg_catalog.pg_advisory_unlock_all(); DISCARD TEMP; DISCARD SEQUENCES; " +
-            options.init_sql};
-    }
+  // DISCARD ALL in the parts that PostgreSQL's manual lists, of which `clean` leaves out two. It may itself
+  // not be in a query with other commands, and needs company: a borrower that made SERIALIZABLE, READ ONLY,
+  // DEFERRABLE its session's default would let the reset wait for the transactions of others.
+  static std::string script_for(PoolOptions const& options) {
+    if (options.reset == SessionReset::none) return {};
+    std::string sql =
+        "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; CLOSE ALL; SET SESSION AUTHORIZATION DEFAULT; "
+        "RESET ALL; UNLISTEN *; SELECT pg_catalog.pg_advisory_unlock_all(); DISCARD TEMP; DISCARD SEQUENCES";
+    if (options.reset == SessionReset::discard_all) sql += "; DEALLOCATE ALL; DISCARD PLANS";
+    return sql + "; " + options.init_sql;
+  }
+
+  // With the reset, so that an init_sql which is not possible there is refused now, and not at each return.
+  static std::string greeting_for(PoolOptions const& options) {
+    return options.init_sql.empty() || options.reset == SessionReset::none ? options.init_sql
+                                                                           : script_for(options);
   }
 
   // User code, under no lock. What it throws is nested, what it returns is never shown.
@@ -99,7 +100,7 @@ class PqxxConnector {
   }
 
   void initialise(PqxxConnection& connection, detail::SocketWait& wait) {
-    detail::Reply const reply = detail::run_query(connection.raw(), init_sql_.c_str(), wait);
+    detail::Reply const reply = detail::run_query(connection.raw(), greeting_.c_str(), wait);
     if (reply.waited == detail::Waited::timed_out) {
       throw ConnectionUnavailable{Reason::timed_out, "no time left while init_sql was running"};
     }
@@ -123,8 +124,8 @@ class PqxxConnector {
 
   std::function<std::string()> provider_;
   SessionReset reset_;
-  std::string init_sql_;
-  std::vector<std::string> script_;
+  std::string greeting_;  // what a new session is sent
+  std::string script_;    // what resets one
 };
 
 }  // namespace db_bulkhead

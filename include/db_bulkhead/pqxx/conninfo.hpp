@@ -40,6 +40,7 @@ class Conninfo {
       settings_.emplace_back(option->keyword, option->val);
       if (is_secret(*option)) secrets_.emplace_back(option->val);
     }
+    names_may_be_secret_ = is_uri(text) && names_hold_an_at();
     add_defaults();
   }
 
@@ -68,13 +69,20 @@ class Conninfo {
     return all;
   }
 
+  /// Whether a part of a password may have been taken for a name, which a server would quote: in a URI whose
+  /// password holds an unescaped @, what follows that passes for host, port and database.
+  bool names_may_be_secret() const noexcept { return names_may_be_secret_; }
+
   /// `message` on one line, without the secrets of the string and without `other_secret`. What libpq quotes
-  /// before it has reached a server is left out too: in a URI whose password holds an unescaped @ or / a part
-  /// of it passes for the host or the port.
+  /// before it has reached a server is left out too: in a URI whose password holds an unescaped / a part of
+  /// it passes for the port.
   std::string without_secrets(std::string message, std::string_view other_secret) const {
     if (message.rfind("connection to server ", 0) != 0) message = without_quotations(message);
-    for (std::string const& secret : secrets_) blot_out(message, secret);
-    blot_out(message, other_secret);
+    std::vector<std::string_view> secrets{secrets_.begin(), secrets_.end()};
+    secrets.push_back(other_secret);
+    // The longest first: one that another begins with would leave the rest of that standing.
+    std::sort(secrets.begin(), secrets.end(), [](auto a, auto b) { return a.size() > b.size(); });
+    for (std::string_view const secret : secrets) blot_out(message, secret);
     std::replace_if(
         message.begin(), message.end(), [](unsigned char c) { return c < ' ' || c == 0x7f; }, ' ');
     message.erase(message.find_last_not_of(' ') + 1);
@@ -87,6 +95,17 @@ class Conninfo {
     std::string_view const keyword{option.keyword};
     return option.dispchar[0] == '*' || keyword.find("password") != std::string_view::npos ||
            keyword.find("secret") != std::string_view::npos || keyword.rfind("scram_", 0) == 0;
+  }
+
+  static bool is_uri(std::string_view text) noexcept {
+    return text.rfind("postgresql://", 0) == 0 || text.rfind("postgres://", 0) == 0;
+  }
+
+  bool names_hold_an_at() const noexcept {
+    for (auto const* keyword : {"host", "hostaddr", "port", "dbname"}) {
+      if (get(keyword).find('@') != std::string_view::npos) return true;
+    }
+    return false;
   }
 
   // A dead peer is noticed after about a minute. Both kinds are needed: keepalives probe a connection that
@@ -180,6 +199,7 @@ class Conninfo {
 
   std::vector<std::pair<std::string, std::string>> settings_;
   std::vector<std::string> secrets_;
+  bool names_may_be_secret_ = false;
 };
 
 }  // namespace db_bulkhead::detail

@@ -7,6 +7,7 @@
 //   adopt               makes one from a raw handle
 //   renew               makes one as new again, for the next borrower
 //   owns                whether it still has that handle
+//   knows_prepared      whether it believes in prepared statements
 //   DriverTransaction   a dbtransaction that sends nothing by itself
 //
 // 7.0 to 7.7.0 cannot take over a raw handle, and 6.0 to 6.3 and anything older differ
@@ -81,6 +82,10 @@ inline bool renew(OwnedDriver& driver, bool /*forget_prepared*/) noexcept try {
   raw.release();
   return true;
 } catch (...) {
+  return false;
+}
+
+constexpr bool knows_prepared(pqxx::connection const& /*driver*/) noexcept {
   return false;
 }
 

@@ -109,6 +109,11 @@ inline bool renew(OwnedDriver& driver, bool forget_prepared) noexcept try {
   return false;
 }
 
+/// Whether statements were prepared through the object, of which it believes that the server has them still.
+inline bool knows_prepared(pqxx::connection_base& driver) noexcept {
+  return !pqxx_6_4::get(driver, pqxx_6_4::Prepared{}).empty();
+}
+
 }  // namespace db_bulkhead::detail
 
 #endif

@@ -3,10 +3,12 @@
 // Which of libpqxx's types a callback may return. What shares the ownership of its
 // data may leave: result, row and field. What points to a transaction, a connection or
 // somebody else's data may not: transactions of every kind, streams, cursors,
-// pipelines, large objects, receivers, error handlers, iterators and non-owning refs.
+// pipelines, large objects, receivers, error handlers, iterators, array parsers,
+// parameters and non-owning refs.
 #ifndef DB_BULKHEAD_PQXX_RESULTS_HPP
 #define DB_BULKHEAD_PQXX_RESULTS_HPP
 
+#include <cstddef>
 #include <type_traits>
 
 #include "db_bulkhead/owning_result.hpp"
@@ -30,7 +32,7 @@ template <class T>
 concept bound_to_connection =
     is_one_of<T, pqxx::transaction_base, DriverFocus, DriverConnection, pqxx::cursor_base,
               pqxx::icursorstream, pqxx::icursor_iterator, pqxx::internal::sql_cursor,
-              pqxx::largeobjectaccess, pqxx::notification_receiver, pqxx::errorhandler> ||
+              pqxx::largeobjectaccess, pqxx::notification_receiver, pqxx::errorhandler, pqxx::array_parser> ||
     is_one_of<T, pqxx::const_result_iterator, pqxx::const_row_iterator, pqxx::const_reverse_result_iterator,
               pqxx::const_reverse_row_iterator>;
 
@@ -50,18 +52,39 @@ struct OutlivesTransaction<pqxx::row> : std::true_type {};
 template <>
 struct OutlivesTransaction<pqxx::field> : std::true_type {};
 
-#if !DB_BULKHEAD_PQXX_6_4
+#if DB_BULKHEAD_PQXX_6_4
+template <>
+struct OutlivesTransaction<pqxx::prepare::invocation> : std::false_type {};
+template <>
+struct OutlivesTransaction<pqxx::internal::parameterized_invocation> : std::false_type {};
+#else
 template <>
 struct OutlivesTransaction<pqxx::connecting> : std::false_type {};
 template <>
 struct OutlivesTransaction<pqxx::blob> : std::false_type {};
 template <>
 struct OutlivesTransaction<pqxx::zview> : std::false_type {};
+template <>
+struct OutlivesTransaction<pqxx::params> : std::false_type {};
+template <class T>
+struct OutlivesTransaction<pqxx::range<T>> : std::bool_constant<outlives_transaction<T>> {};
+#endif
+
+#if PQXX_VERSION_MAJOR == 7 && PQXX_VERSION_MINOR == 7
+template <class... Ts>
+struct OutlivesTransaction<pqxx::internal::owning_stream_input_iteration<Ts...>> : std::false_type {};
+#elif PQXX_VERSION_MAJOR == 7
+// 8 makes no array of what does not own its data.
+template <class T, std::size_t Dimensions, auto Separator>
+struct OutlivesTransaction<pqxx::array<T, Dimensions, Separator>>
+    : std::bool_constant<outlives_transaction<T>> {};
 #endif
 
 #if PQXX_VERSION_MAJOR > 7 || (PQXX_VERSION_MAJOR == 7 && PQXX_VERSION_MINOR >= 10)
 template <>
 struct OutlivesTransaction<pqxx::notification> : std::false_type {};
+template <>
+struct OutlivesTransaction<pqxx::prepped> : std::false_type {};
 #endif
 
 #if PQXX_VERSION_MAJOR >= 8

@@ -139,6 +139,7 @@ class PqxxTransaction final : public DriverTransaction {
   }
 
   void require_committable() {
+    connection_.await_end_of_failed_query();
     auto const at_server = connection_.transaction_status();
     if (!connection_.is_connected() || at_server == PQTRANS_UNKNOWN) {
       lost();
@@ -184,6 +185,7 @@ class PqxxTransaction final : public DriverTransaction {
   }
 
   bool rollback_answered() {
+    connection_.await_end_of_failed_query();
     auto const at_server = connection_.transaction_status();
     if (at_server != PQTRANS_INTRANS && at_server != PQTRANS_INERROR) return false;
     SocketWait wait{Deadline::never()};

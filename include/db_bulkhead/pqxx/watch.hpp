@@ -15,6 +15,7 @@
 #include <new>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "db_bulkhead/pqxx/libpq.hpp"
 
@@ -48,6 +49,10 @@ class SessionWatch {
   bool boundary_crossed() const noexcept { return boundary_crossed_; }
   /// Whether the tag ROLLBACK was seen since `arm`: of ROLLBACK, ROLLBACK TO or ROLLBACK AND CHAIN.
   bool rolled_back() const noexcept { return rolled_back_; }
+  /// Whether the last result was an error: then nothing of that query follows but its end.
+  bool last_result_was_error() const noexcept { return last_result_was_error_; }
+  /// Whether all prepared statements were dropped (DEALLOCATE ALL, DISCARD ALL) since this was last asked.
+  bool forget_prepared_dropped() noexcept { return std::exchange(prepared_dropped_, false); }
   /// The last SQLSTATE since `arm`, but for 25P02, which only repeats that there was one.
   std::string sqlstate() const { return sqlstate_; }
 
@@ -68,7 +73,9 @@ class SessionWatch {
   }
 
   void see(PGresult* result) noexcept {
-    if (char const* code = PQresultErrorField(result, PG_DIAG_SQLSTATE)) {
+    char const* const code = PQresultErrorField(result, PG_DIAG_SQLSTATE);
+    last_result_was_error_ = code != nullptr;
+    if (code != nullptr) {
       if (std::string_view const seen{code}; seen.size() == 5 && seen != "25P02") {
         seen.copy(sqlstate_, 5);
         sqlstate_[5] = '\0';
@@ -77,6 +84,7 @@ class SessionWatch {
     }
     std::string_view const tag{PQcmdStatus(result)};
     if (tag == "ROLLBACK") rolled_back_ = true;
+    if (tag == "DEALLOCATE ALL" || tag == "DISCARD ALL") prepared_dropped_ = true;
     if (tag == "BEGIN" || tag == "START TRANSACTION" || tag == "COMMIT" || tag == "PREPARE TRANSACTION") {
       boundary_crossed_ = true;
     }
@@ -85,6 +93,8 @@ class SessionWatch {
   PGconn* raw_ = nullptr;
   bool boundary_crossed_ = false;
   bool rolled_back_ = false;
+  bool prepared_dropped_ = false;
+  bool last_result_was_error_ = false;
   char sqlstate_[6] = {};
 };
 
