@@ -15,8 +15,11 @@ set(db_bulkhead_core_headers
   db_bulkhead/detail/hand_off_pace.hpp
   db_bulkhead/detail/parker.hpp
   db_bulkhead/detail/platform.hpp
+  db_bulkhead/detail/pool_core.hpp
   db_bulkhead/detail/pool_counts.hpp
   db_bulkhead/detail/pool_state.hpp
+  db_bulkhead/detail/pool_threads.hpp
+  db_bulkhead/detail/reconnect_pace.hpp
   db_bulkhead/detail/transaction_run.hpp
   db_bulkhead/detail/wait_queue.hpp
   db_bulkhead/detail/waiter.hpp

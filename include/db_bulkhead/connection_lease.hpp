@@ -29,32 +29,36 @@ class ConnectionLease {
  public:
   using connection_type = typename Connector::connection_type;
 
-  ConnectionLease(ConnectionLease&&) noexcept = default;
+  ConnectionLease(ConnectionLease&& other) noexcept
+      : state_{std::move(other.state_)},
+        permit_{std::move(other.permit_)},
+        entry_{std::exchange(other.entry_, nullptr)},
+        discard_{other.discard_} {}
   ConnectionLease& operator=(ConnectionLease&& other) noexcept {
     // By way of a temporary, so that what was held is given back in the destructor's order.
     ConnectionLease taken{std::move(other)};
     std::swap(state_, taken.state_);
     std::swap(permit_, taken.permit_);
-    std::swap(connection_, taken.connection_);
+    std::swap(entry_, taken.entry_);
     std::swap(discard_, taken.discard_);
     return *this;
   }
   ~ConnectionLease() {
-    if (connection_) state_->give_back(std::move(connection_), discard_);
+    if (entry_ != nullptr) state_->give_back(*entry_, discard_);
   }
 
   /// Whether a connection is held: false once moved from.
-  explicit operator bool() const noexcept { return connection_ != nullptr; }
+  explicit operator bool() const noexcept { return entry_ != nullptr; }
 
   /// The connection. Undefined on a lease that was moved from, as for a std::unique_ptr.
-  connection_type& operator*() const noexcept { return *connection_; }
+  connection_type& operator*() const noexcept { return *entry_->connection; }
 
   /// The connection, or, where the connection itself is a handle, what it points to.
   auto operator->() const noexcept {
-    if constexpr (requires { connection_->operator->(); }) {
-      return connection_->operator->();
+    if constexpr (requires { entry_->connection->operator->(); }) {
+      return entry_->connection->operator->();
     } else {
-      return connection_.get();
+      return entry_->connection.get();
     }
   }
 
@@ -65,14 +69,16 @@ class ConnectionLease {
   friend class ConnectionPool<Connector>;
   using State = detail::PoolState<Connector>;
 
-  ConnectionLease(std::shared_ptr<State> state, Permit permit, std::unique_ptr<connection_type> connection)
-      : state_{std::move(state)}, permit_{std::move(permit)}, connection_{std::move(connection)} {}
+  using Entry = typename State::Entry;
 
-  // The order is that of release, read from below: the connection goes back, or is closed, before the
-  // permit, so that whoever gets the permit finds an idle connection or room for one; the state last.
+  ConnectionLease(std::shared_ptr<State> state, Permit permit, Entry& entry) noexcept
+      : state_{std::move(state)}, permit_{std::move(permit)}, entry_{&entry} {}
+
+  // The order is that of release, read from below: the connection goes back, or to whoever closes it, before
+  // the permit, so that whoever gets the permit finds an idle connection or room for one; the state last.
   std::shared_ptr<State> state_;
   Permit permit_;
-  std::unique_ptr<connection_type> connection_;
+  Entry* entry_;
   bool discard_ = false;
 };
 

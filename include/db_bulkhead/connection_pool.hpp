@@ -3,30 +3,36 @@
 // A pool of connections, of any driver that there is a `connector` for.
 //
 // Bounded: at most `max_size` connections at every instant, those being opened or
-// closed included; at most `max_waiting` callers wait, one more is refused at once.
+// closed included (but while a shrink by `resize` drains); at most `max_waiting`
+// callers wait, one more is refused at once.
 // Order: waiters are served strictly in the order of their arrival; whatever frees
 // room (a return, a closed connection, a failed connect) serves the next. Idle
 // connections are lent newest first.
 // Waiting ends at the caller's deadline, after `connection_timeout`, by the stop token,
-// and when the pool is closed. Connections are opened on the caller's own thread, when
-// none is idle; the pool has no threads.
+// and when the pool is closed or suspended. Connections are opened by threads of the
+// pool: a connect that comes too late for whoever asked for it serves the next.
+// Outages: while connecting fails and no connection is idle, callers fail at once with
+// the cause, and the pool tries again by itself, at random and growing intervals.
 // What comes back is kept only if its session could be reset and proven clean, and is
-// lent only if its peer is still there; else it is closed and replaced.
+// lent only if its peer is still there, which is proven by a round trip where it was
+// idle for long; else it is closed and replaced. So is what has become too old.
 // Lifetime: leases may outlive the pool. Thread safety: every member may be called from
-// any thread; the destructor is the exception, and closes the pool without waiting.
-// Not promised: that a connection which passed the check at borrow does not die after.
+// any thread; the destructor is the exception. It closes the pool, waiting for no lease.
+// Not promised: that a connection which passed the checks at borrow does not die after.
 #ifndef DB_BULKHEAD_CONNECTION_POOL_HPP
 #define DB_BULKHEAD_CONNECTION_POOL_HPP
 
 #include <algorithm>
+#include <cstddef>
 #include <memory>
+#include <source_location>
 #include <utility>
 
 #include "db_bulkhead/connection_lease.hpp"
 #include "db_bulkhead/connector.hpp"
 #include "db_bulkhead/deadline.hpp"
 #include "db_bulkhead/detail/pool_state.hpp"
-#include "db_bulkhead/error.hpp"
+#include "db_bulkhead/detail/pool_threads.hpp"
 #include "db_bulkhead/permit.hpp"
 #include "db_bulkhead/pool_concept.hpp"
 #include "db_bulkhead/pool_options.hpp"
@@ -38,24 +44,39 @@ class ConnectionPool {
  public:
   using lease_type = ConnectionLease<Connector>;
 
-  /// Opens nothing yet. std::invalid_argument for options out of range.
+  /// Starts the pool's threads, which open `min_idle` connections; waits for none. std::invalid_argument for
+  /// options out of range, std::system_error where no thread can be started.
   explicit ConnectionPool(Connector connector, PoolOptions options = {})
-      : state_{std::make_shared<State>(std::move(connector), std::move(options))} {}
+      : state_{std::make_shared<State>(std::move(connector), std::move(options))}, threads_{state_} {}
   ConnectionPool(ConnectionPool const&) = delete;
   ConnectionPool& operator=(ConnectionPool const&) = delete;
   ~ConnectionPool() { close(QueueWait{}); }
 
   /// Lends a connection, waiting until `deadline` and for `connection_timeout` at most. A deadline that has
-  /// passed still takes an idle connection. Throws ConnectionUnavailable: full, timed_out, cancelled, closed,
-  /// or connect_failed.
-  lease_type acquire(Deadline deadline, AcquireOptions const& options = {}) {
+  /// passed still takes an idle connection. `site` is told in leak reports. Throws ConnectionUnavailable:
+  /// full, timed_out, cancelled, closed, suspended, or connect_failed.
+  lease_type acquire(Deadline deadline, AcquireOptions const& options = {},
+                     std::source_location const& site = std::source_location::current()) {
+    require_valid(options);
     Deadline const end = std::min(deadline, Deadline::after(state_->options().connection_timeout));
-    auto admission = state_->gate().try_admit(end, options.stop);
-    if (!admission) refuse(admission.rejection(), options);
-    Permit permit = std::move(admission).permit();
-    auto connection = state_->obtain(end, options);
-    return lease_type{state_, std::move(permit), std::move(connection)};
+    Permit permit = state_->admit(end, options);
+    auto& entry = state_->obtain(end, options, site);
+    return lease_type{state_, std::move(permit), entry};
   }
+
+  /// Changes max_size, at once. More room is used as callers come; what is too much is closed as it comes
+  /// back, idle connections now. std::invalid_argument, with nothing changed, outside of 1 to
+  /// Limits::max_total less max_waiting.
+  void resize(std::size_t max_size) { state_->resize(max_size); }
+
+  /// Closes what is idle now and everything that is lent when it comes back: for credentials that have
+  /// changed, or a server that has moved. Tries again at once where connecting had failed.
+  void evict_all() noexcept { state_->evict_all(); }
+
+  /// Lends nothing more until `resume`, and opens nothing: callers fail with `suspended`, those in line when
+  /// it is their turn. Loans go on. Both return at once.
+  void suspend() noexcept { state_->suspend(); }
+  void resume() noexcept { state_->resume(); }
 
   /// A snapshot of one instant.
   PoolStats stats() const { return state_->stats(); }
@@ -69,19 +90,9 @@ class ConnectionPool {
 
  private:
   using State = detail::PoolState<Connector>;
-  using Reason = ConnectionUnavailable::Reason;
-
-  [[noreturn]] void refuse(Rejection rejection, AcquireOptions const& options) {
-    switch (rejection) {
-      case Rejection::full:
-        state_->refuse(Reason::full, "no connection free, and the queue is full", options);
-      case Rejection::cancelled: state_->refuse(Reason::cancelled, "stopped while waiting", options);
-      case Rejection::closed: state_->refuse(Reason::closed, "the pool is closed", options);
-      default: state_->refuse(Reason::timed_out, "no connection came free in time", options);
-    }
-  }
 
   std::shared_ptr<State> state_;
+  detail::PoolThreads<State> threads_;
 };
 
 }  // namespace db_bulkhead

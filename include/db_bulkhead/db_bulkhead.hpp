@@ -28,6 +28,7 @@
 #include <cstddef>
 #include <exception>
 #include <functional>
+#include <source_location>
 #include <stdexcept>
 #include <stop_token>
 #include <type_traits>
@@ -64,15 +65,18 @@ class DbBulkhead {
   /// Throws AdmissionRejected, ConnectionUnavailable, TransactionRolledBack, BoundaryViolated,
   /// CommitOutcomeUnknown, ResultLost; see error.hpp for what the database holds then. Throws
   /// std::invalid_argument, with nothing touched, for a negative wait, options out of range or an empty
-  /// std::function. Whatever `work` throws leaves after the rollback as the same object.
+  /// std::function. Whatever `work` throws leaves after the rollback as the same object. `site` is told in
+  /// the pool's leak reports.
   // Any duration, and not QueueWait itself: so `transaction({}, work)` means options only.
   template <class Rep, class Period, class Work>
-  auto transaction(std::chrono::duration<Rep, Period> const& queue_wait, Work&& work) {
-    return transaction(TransactionOptions{.queue_wait = queue_wait}, std::forward<Work>(work));
+  auto transaction(std::chrono::duration<Rep, Period> const& queue_wait, Work&& work,
+                   std::source_location const& site = std::source_location::current()) {
+    return transaction(TransactionOptions{.queue_wait = queue_wait}, std::forward<Work>(work), site);
   }
 
   template <class Work>
-  auto transaction(TransactionOptions const& options, Work&& work) {
+  auto transaction(TransactionOptions const& options, Work&& work,
+                   std::source_location const& site = std::source_location::current()) {
     static_assert(
         std::invocable<Work&, callback_type&>,
         "the callback is called, as an lvalue, with a reference to the transaction: write [](auto& tx) "
@@ -86,7 +90,7 @@ class DbBulkhead {
                   "the callback's result is moved to the caller and so must be movable");
     require_valid(options);
     require_not_empty(work);
-    return run<std::remove_cv_t<Result>>(options, work);
+    return run<std::remove_cv_t<Result>>(options, work, site);
   }
 
   /// A bare permit, for work whose transactions somebody else manages: admission first, the transaction
@@ -123,10 +127,10 @@ class DbBulkhead {
   using callback_type = typename run_type::callback_type;
 
   template <class Result, class Work>
-  Result run(TransactionOptions const& options, Work& work) {
+  Result run(TransactionOptions const& options, Work& work, std::source_location const& site) {
     bool committed = false;
     try {
-      return run_admitted<Result>(options, work, committed);
+      return run_admitted<Result>(options, work, site, committed);
     } catch (...) {
       if (!committed) throw;
       // All that runs after the commit and may throw is the move of the result.
@@ -136,10 +140,11 @@ class DbBulkhead {
 
   // The order of these locals is the order of release, backwards.
   template <class Result, class Work>
-  Result run_admitted(TransactionOptions const& options, Work& work, bool& committed) {
+  Result run_admitted(TransactionOptions const& options, Work& work, std::source_location const& site,
+                      bool& committed) {
     Permit const permit = admit(options);
     detail::ActiveCall const active{this};
-    lease_type lease = borrow(options);
+    lease_type lease = borrow(options, site);
     return run_type{lease, options, observer_}.template run<Result>(work, committed);
   }
 
@@ -156,10 +161,13 @@ class DbBulkhead {
     throw AdmissionRejected{reason, now.limits, now.running, now.waiting, waited};
   }
 
-  lease_type borrow(TransactionOptions const& options) {
+  lease_type borrow(TransactionOptions const& options, std::source_location const& site) {
+    AcquireOptions const how{.stop = options.stop, .label = options.label};
     try {
-      if constexpr (requires { pool_.acquire(options.deadline, AcquireOptions{}); }) {
-        return pool_.acquire(options.deadline, AcquireOptions{.stop = options.stop, .label = options.label});
+      if constexpr (requires { pool_.acquire(options.deadline, how, site); }) {
+        return pool_.acquire(options.deadline, how, site);
+      } else if constexpr (requires { pool_.acquire(options.deadline, how); }) {
+        return pool_.acquire(options.deadline, how);
       } else {
         return pool_.acquire(options.deadline);
       }

@@ -6,7 +6,7 @@
 // be called from several threads at once. `*lease` is the connection; the lease's
 // destructor gives it back and must not throw. Where a lease has
 // `discard() noexcept`, it makes the destructor destroy the connection instead.
-// A pool that also takes `AcquireOptions` gets them.
+// A pool that also takes `AcquireOptions`, or these and a std::source_location, gets them.
 //
 // A driver specialises `TransactionTraits` for its connection type:
 //
@@ -33,7 +33,10 @@
 #define DB_BULKHEAD_POOL_CONCEPT_HPP
 
 #include <concepts>
+#include <optional>
+#include <stdexcept>
 #include <stop_token>
+#include <string>
 #include <string_view>
 #include <type_traits>
 
@@ -45,9 +48,20 @@ namespace db_bulkhead {
 struct AcquireOptions {
   /// Leaves the pool's queue with ConnectionUnavailable `cancelled`.
   std::stop_token stop{};
-  /// Names the workload in the pool's messages. Seen during the call only.
+  /// Names the workload in the pool's messages and leak reports.
   std::string_view label{};
+  /// In place of PoolOptions::leak_threshold, for this lease alone.
+  std::optional<QueueWait> leak_threshold = std::nullopt;
 };
+
+/// Throws std::invalid_argument for a threshold out of range.
+inline void require_valid(AcquireOptions const& options) {
+  if (options.leak_threshold && options.leak_threshold->count() <= 0) {
+    throw std::invalid_argument("db_bulkhead: AcquireOptions::leak_threshold is " +
+                                std::to_string(options.leak_threshold->count()) +
+                                " ns; allowed is more than 0");
+  }
+}
 
 template <class L>
 concept connection_lease = std::move_constructible<L> && requires(L& lease) {

@@ -45,7 +45,7 @@ struct Fixture {
   void require_whole() {
     Limits const limits = bulkhead.limits();
     REQUIRE(bulkhead.state() == GateState{0, 0, limits, false});
-    REQUIRE(pool.stats().leased == 0);
+    REQUIRE(settled(pool).leased == 0);
     std::promise<void> release;
     auto const released = release.get_future().share();
     std::vector<std::future<int>> calls;
@@ -61,7 +61,7 @@ struct Fixture {
     REQUIRE(bulkhead.try_admit(1min).rejection() == Rejection::full);
     release.set_value();
     for (auto& call : calls) REQUIRE(call.get() == 1);
-    auto const stats = pool.stats();
+    auto const stats = settled(pool);
     REQUIRE(stats.leased == 0);
     REQUIRE(stats.created - stats.closed == stats.total);
   }
@@ -116,7 +116,7 @@ TEST_CASE("whatever leaves the callback rolls everything back and leaves as it i
   REQUIRE_THROWS_AS(insert_and_throw([](Tx&) { throw MyError{"mine"}; }), MyError);
   REQUIRE_THROWS_AS(insert_and_throw([](Tx&) { throw 17; }), int);
   REQUIRE(f.rows() == 0);
-  REQUIRE(f.pool.stats().created == 1);  // the connection is good and was kept
+  REQUIRE(settled(f.pool).created == 1);  // the connection is good and was kept
   f.require_whole();
 }
 
@@ -127,7 +127,7 @@ TEST_CASE("a call that is refused opens no connection", "[row-13]") {
     REQUIRE(caught<AdmissionRejected>([&] { f.bulkhead.transaction(1h, no_work); }).reason() ==
             Rejection::full);
   }
-  REQUIRE(f.pool.stats().created == 0);
+  REQUIRE(settled(f.pool).created == 0);
   f.require_whole();
 }
 
@@ -251,7 +251,7 @@ TEST_CASE("work that goes on after its caller gave up keeps its permit and its c
   started.wait();
   REQUIRE(work.wait_for(1ms) == std::future_status::timeout);
   REQUIRE(f.bulkhead.try_admit(0ns).rejection() == Rejection::full);
-  REQUIRE(f.pool.stats().leased == 1);
+  REQUIRE(settled(f.pool).leased == 1);
   release.set_value();
   work.get();
   REQUIRE(f.rows() == 1);
@@ -305,7 +305,7 @@ TEST_CASE("a callback that ends the transaction itself is told so, whatever it d
   }
   bool const durable = text.rfind("COMMIT", 0) == 0 || text.rfind("END", 0) == 0;
   REQUIRE(f.rows() == (durable ? 1 : 0));
-  REQUIRE(f.pool.stats().closed == 1);  // a connection with such a past is not lent again
+  REQUIRE(settled(f.pool).closed == 1);  // a connection with such a past is not lent again
   f.require_whole();
 }
 
@@ -349,7 +349,7 @@ TEST_CASE("a subtransaction may fail and the rest commits") {
     tx.exec(f.insert(3));
   });
   REQUIRE(f.rows() == 2);
-  REQUIRE(f.pool.stats().created == 1);
+  REQUIRE(settled(f.pool).created == 1);
   f.require_whole();
 }
 
@@ -374,7 +374,7 @@ TEST_CASE("what a stream wrote commits with the rest, and what a failed one wrot
                                            }),
                     MyError);
   REQUIRE(f.rows() == 1);
-  REQUIRE(f.pool.stats().created == 1);
+  REQUIRE(settled(f.pool).created == 1);
   f.require_whole();
 }
 
@@ -403,7 +403,7 @@ TEST_CASE("a stream that the server refuses costs no connection") {
             "22P02");
   }
   REQUIRE(f.rows() == 0);
-  REQUIRE(f.pool.stats().created == 1);
+  REQUIRE(settled(f.pool).created == 1);
   f.require_whole();
 }
 
@@ -420,7 +420,7 @@ TEST_CASE("an error of COPY that was swallowed ends as rolled back, with its SQL
   });
   REQUIRE(error.sqlstate() == "58P01");
   REQUIRE(f.rows() == 0);
-  REQUIRE(f.pool.stats().closed == 0);
+  REQUIRE(settled(f.pool).closed == 0);
   f.require_whole();
 }
 
@@ -499,7 +499,7 @@ TEST_CASE("a backend killed while COMMIT is under way: in doubt, and never run a
   });
   REQUIRE(error.effect() == Effect::unknown);
   REQUIRE(runs == 1);
-  REQUIRE(f.pool.stats().closed == 1);
+  REQUIRE(settled(f.pool).closed == 1);
   f.require_whole();
 }
 

@@ -37,6 +37,16 @@ class Admin {
   pqxx::connection connection_{test_dsn()};
 };
 
+/// The pool's books, once its threads have opened and closed what they had to.
+template <class Pool>
+auto settled(Pool const& pool) {
+  for (;;) {
+    auto const stats = pool.stats();
+    if (stats.connecting + stats.validating + stats.closing == 0) return stats;
+    std::this_thread::yield();
+  }
+}
+
 /// Ends a backend and returns once it is gone.
 inline void kill_backend(int pid) {
   Admin{}.exec("SELECT pg_terminate_backend(" + std::to_string(pid) + ", 10000)");

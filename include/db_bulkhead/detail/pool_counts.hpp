@@ -15,15 +15,15 @@
 
 namespace db_bulkhead::detail {
 
-enum class Phase : std::size_t { connecting, idle, leased, resetting, closing };
+enum class Phase : std::size_t { connecting, idle, leased, validating, resetting, closing };
 
 class PoolCounts {
  public:
   void begin_connecting() noexcept { ++at(Phase::connecting); }
   void connect_failed() noexcept { --at(Phase::connecting); }
 
-  void opened() noexcept {
-    move(Phase::connecting, Phase::leased);
+  void opened(Phase to) noexcept {
+    move(Phase::connecting, to);
     ++created_;
   }
 
@@ -37,6 +37,8 @@ class PoolCounts {
     ++closed_;
   }
 
+  std::size_t in(Phase phase) const noexcept { return at(phase); }
+
   std::size_t total() const noexcept {
     return std::accumulate(phases_.begin(), phases_.end(), std::size_t{0});
   }
@@ -46,6 +48,7 @@ class PoolCounts {
     stats.connecting = at(Phase::connecting);
     stats.idle = at(Phase::idle);
     stats.leased = at(Phase::leased);
+    stats.validating = at(Phase::validating);
     stats.resetting = at(Phase::resetting);
     stats.closing = at(Phase::closing);
     stats.total = total();
@@ -57,7 +60,7 @@ class PoolCounts {
   std::size_t& at(Phase phase) noexcept { return phases_[static_cast<std::size_t>(phase)]; }
   std::size_t at(Phase phase) const noexcept { return phases_[static_cast<std::size_t>(phase)]; }
 
-  std::array<std::size_t, 5> phases_{};
+  std::array<std::size_t, 6> phases_{};
   std::uint64_t created_ = 0;
   std::uint64_t closed_ = 0;
 };

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 //
-// A FIFO list of waiters that live on their own threads' stacks. Nothing is
-// allocated; every operation takes constant time. Not synchronised: its owner
-// guards it with a lock. A waiter must be out of the list before it dies.
+// A list whose links are in its members: waiters, which live on their own threads'
+// stacks, and idle connections. Nothing is allocated; every operation takes constant
+// time. Not synchronised: its owner guards it with a lock. A member must be out of the
+// list before it dies.
 #ifndef DB_BULKHEAD_DETAIL_WAIT_QUEUE_HPP
 #define DB_BULKHEAD_DETAIL_WAIT_QUEUE_HPP
 
@@ -17,11 +18,19 @@ class WaitQueue {
   bool empty() const noexcept { return first_ == nullptr; }
   std::size_t size() const noexcept { return size_; }
   Waiter* first() const noexcept { return first_; }
+  Waiter* last() const noexcept { return last_; }
 
   void push_last(Waiter& waiter) noexcept {
     waiter.ahead = last_;
     (last_ != nullptr ? last_->behind : first_) = &waiter;
     last_ = &waiter;
+    ++size_;
+  }
+
+  void push_first(Waiter& waiter) noexcept {
+    waiter.behind = first_;
+    (first_ != nullptr ? first_->ahead : last_) = &waiter;
+    first_ = &waiter;
     ++size_;
   }
 

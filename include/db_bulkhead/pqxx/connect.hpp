@@ -18,8 +18,8 @@
 #include <string>
 #include <string_view>
 
+#include "db_bulkhead/connector.hpp"
 #include "db_bulkhead/deadline.hpp"
-#include "db_bulkhead/error.hpp"
 #include "db_bulkhead/pqxx/conninfo.hpp"
 #include "db_bulkhead/pqxx/libpq.hpp"
 #include "db_bulkhead/pqxx/socket.hpp"
@@ -61,14 +61,15 @@ inline std::chrono::seconds connect_timeout(PGconn* raw) noexcept {
   return std::chrono::seconds{seconds};
 }
 
-// What limits an attempt: connect_timeout, which libpq's non-blocking connect leaves to its user, and without
-// one a fair share of the time left, so that a host that never answers does not keep the others from being
-// tried.
+// What limits an attempt: connect_timeout, which libpq's non-blocking connect leaves to its user (5 s where
+// nobody set one), and a fair share of the time left, so that a host that never answers does not keep the
+// others from being tried.
 inline Deadline attempt_end(PGconn* raw, Deadline deadline, std::size_t attempts_left) noexcept {
-  if (auto const limit = connect_timeout(raw); limit.count() > 0)
-    return std::min(deadline, Deadline::after(limit));
-  if (deadline.is_never() || attempts_left < 2) return deadline;
-  return Deadline::after(deadline.remaining() / static_cast<std::chrono::nanoseconds::rep>(attempts_left));
+  auto const limit = connect_timeout(raw);
+  Deadline const patience = Deadline::after(limit.count() > 0 ? limit : std::chrono::seconds{5});
+  if (deadline.is_never() || attempts_left < 2) return std::min(deadline, patience);
+  auto const share = deadline.remaining() / static_cast<std::chrono::nanoseconds::rep>(attempts_left);
+  return std::min(Deadline::after(share), patience);
 }
 
 // libpq's verbose text, "... FATAL:  28P01: ...", less what follows the server's message: where in its
@@ -90,6 +91,17 @@ struct Refusal {
 
   // As libpq does it: wrong credentials are not tried on every host. 57P03 is a server that is starting up.
   bool is_final() const noexcept { return !sqlstate.empty() && sqlstate != "57P03"; }
+
+  // By the class of the SQLSTATE (PostgreSQL's manual, appendix A). Insufficient resources (53) and operator
+  // intervention (57: starting up, shutting down) pass. Wrong credentials (28), no such database (3D), one
+  // that takes no connections (55), and names, options or rights that are wrong (22, 42) do not.
+  ConnectFailure kind() const noexcept {
+    auto const of_class = sqlstate.substr(0, 2);
+    if (of_class == "53" || of_class == "57") return ConnectFailure::busy;
+    bool const stays =
+        of_class == "28" || of_class == "3D" || of_class == "55" || of_class == "22" || of_class == "42";
+    return stays ? ConnectFailure::refused : ConnectFailure::unreachable;
+  }
 };
 
 inline std::string told(Refusal const& refusal, Conninfo const& conninfo, char const* password) {
@@ -103,10 +115,9 @@ inline std::string told(Refusal const& refusal, Conninfo const& conninfo, char c
          "percent-encoded";
 }
 
-/// Tries every host in turn. Throws ConnectionUnavailable: timed_out, cancelled, or connect_failed with what
-/// libpq said, less the secrets.
+/// Tries every host in turn. Throws ConnectError, with what libpq said, less the secrets.
 inline RawConnection connect_raw(Conninfo const& conninfo, SocketWait& wait) {
-  using Reason = ConnectionUnavailable::Reason;
+  auto kind = ConnectFailure::unreachable;
   std::string failures;
   auto const attempts = conninfo.attempts();
   for (std::size_t i = 0; i < attempts.size() && !wait.deadline().passed(); ++i) {
@@ -117,9 +128,7 @@ inline RawConnection connect_raw(Conninfo const& conninfo, SocketWait& wait) {
       PQsetErrorVerbosity(raw.get(), PQERRORS_DEFAULT);
       return raw;
     }
-    if (waited == Waited::cancelled) {
-      throw ConnectionUnavailable{Reason::cancelled, "stopped while connecting"};
-    }
+    if (waited == Waited::cancelled) throw ConnectError{kind, "stopped while connecting"};
     failures += failures.empty() ? ": " : "; ";
     if (waited == Waited::timed_out) {
       failures += "no answer in time";
@@ -127,12 +136,10 @@ inline RawConnection connect_raw(Conninfo const& conninfo, SocketWait& wait) {
     }
     Refusal const refusal{PQerrorMessage(raw.get())};
     failures += told(refusal, conninfo, PQpass(raw.get()));
+    if (!refusal.sqlstate.empty()) kind = refusal.kind();
     if (refusal.is_final()) break;
   }
-  if (wait.deadline().passed()) {
-    throw ConnectionUnavailable{Reason::timed_out, "no time left while connecting" + failures};
-  }
-  throw ConnectionUnavailable{Reason::connect_failed, "connecting failed" + failures};
+  throw ConnectError{kind, "connecting failed" + failures};
 }
 
 }  // namespace db_bulkhead::detail

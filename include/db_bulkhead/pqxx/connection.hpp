@@ -114,6 +114,7 @@ class PqxxConnection {
     bool const dropped = watch_->forget_prepared_dropped();
     if (dropped && !forget_prepared && detail::knows_prepared(*driver_)) return false;
     if (!detail::renew(driver_, forget_prepared)) return false;
+    watch_->forget_loan();
     PQuntrace(handle);
     PQsetErrorVerbosity(handle, PQERRORS_DEFAULT);
     // libpq's sockets do not block; libpqxx's set_blocking may have changed that.
@@ -143,20 +144,35 @@ class PqxxConnection {
     if (raw() != nullptr) ::shutdown(PQsocket(raw()), SHUT_RDWR);
   }
 
+  /// Asks for a sign of life: the empty query.
+  ResetProgress ping(detail::SocketWait& wait) {
+    detail::Reply const reply = detail::run_query(raw(), "", wait);
+    if (!reply.is_complete()) return ResetProgress::pending;
+    return reply.succeeded() && is_idle() ? ResetProgress::done : ResetProgress::failed;
+  }
+
   /// The limit that role, database, server or init_sql set for each statement of a session that is as new;
   /// 0 is none. Known from when it was opened, so that a deadline never puts a longer one in its place.
   std::chrono::milliseconds statement_timeout() const noexcept { return statement_timeout_; }
-  bool learn_statement_timeout(detail::SocketWait& wait) {
+  /// Whether a session that is as new can write: not on a standby, nor where somebody made that the default.
+  bool is_writable() const noexcept { return writable_; }
+
+  bool learn_settings(detail::SocketWait& wait) {
     detail::Reply const reply = detail::run_query(
-        raw(), "SELECT setting FROM pg_catalog.pg_settings WHERE name = 'statement_timeout'", wait);
-    if (!reply.succeeded() || !reply.value) return false;
-    statement_timeout_ = std::chrono::milliseconds{std::stoll(*reply.value)};
+        raw(),
+        "SELECT pg_catalog.left(pg_catalog.current_setting('transaction_read_only'), 2) || setting "
+        "FROM pg_catalog.pg_settings WHERE name = 'statement_timeout'",
+        wait);
+    if (!reply.succeeded() || !reply.value || reply.value->size() < 3) return false;
+    writable_ = reply.value->substr(0, 2) != "on";
+    statement_timeout_ = std::chrono::milliseconds{std::stoll(reply.value->substr(2))};
     return true;
   }
 
   std::shared_ptr<detail::SessionWatch> watch_;
   detail::OwnedDriver driver_;
   std::chrono::milliseconds statement_timeout_{0};
+  bool writable_ = true;
 };
 
 }  // namespace db_bulkhead

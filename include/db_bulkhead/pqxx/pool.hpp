@@ -15,7 +15,9 @@
 #ifndef DB_BULKHEAD_PQXX_POOL_HPP
 #define DB_BULKHEAD_PQXX_POOL_HPP
 
+#include <cstddef>
 #include <functional>
+#include <source_location>
 #include <string>
 #include <utility>
 
@@ -34,25 +36,31 @@ using PqxxLease = ConnectionLease<PqxxConnector>;
 
 class PqxxPool {
  public:
-  /// Opens nothing yet. std::invalid_argument for a connection string that does not parse, of which the
+  /// Waits for nothing. std::invalid_argument for a connection string that does not parse, of which the
   /// message shows nothing, and for options out of range.
   explicit PqxxPool(std::string conninfo, PoolOptions options = {})
       : PqxxPool{always(std::move(conninfo)), std::move(options)} {}
 
   /// Asks `conninfo_provider` at every connect, possibly from several threads at once; for passwords that
-  /// change. An exception of its is nested in ConnectionUnavailable (connect_failed).
+  /// change. Of an exception of its the text is nested, as std::runtime_error, in ConnectionUnavailable
+  /// (connect_failed).
   explicit PqxxPool(std::function<std::string()> conninfo_provider, PoolOptions options = {})
       : pool_{PqxxConnector{std::move(conninfo_provider), options}, options} {}
 
-  /// Lends a connection; see ConnectionPool::acquire. Thread-safe.
-  PqxxLease acquire(Deadline deadline, AcquireOptions const& options = {}) {
-    return pool_.acquire(deadline, options);
+  /// Lends a connection; see ConnectionPool, also for the others. Thread-safe, all of them.
+  PqxxLease acquire(Deadline deadline, AcquireOptions const& options = {},
+                    std::source_location const& site = std::source_location::current()) {
+    return pool_.acquire(deadline, options, site);
   }
 
-  /// A snapshot of one instant. Thread-safe.
+  void resize(std::size_t max_size) { pool_.resize(max_size); }
+  void evict_all() noexcept { pool_.evict_all(); }
+  void suspend() noexcept { pool_.suspend(); }
+  void resume() noexcept { pool_.resume(); }
+
+  /// A snapshot of one instant.
   PoolStats stats() const { return pool_.stats(); }
 
-  /// Closes the pool; see ConnectionPool::close. Thread-safe, idempotent.
   void close(QueueWait grace) noexcept { pool_.close(grace); }
 
  private:

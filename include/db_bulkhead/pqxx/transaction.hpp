@@ -98,9 +98,7 @@ class PqxxTransaction final : public DriverTransaction {
       : DriverTransactionName{"db_bulkhead"},
         DriverTransaction{connection},
         connection_{connection},
-        marker_{std::move(marker)} {
-    connection_.watch().arm();
-  }
+        marker_{std::move(marker)} {}
 
   // ---- begin ----
 
@@ -110,7 +108,6 @@ class PqxxTransaction final : public DriverTransaction {
       throw ConnectionUnavailable{Unavailable::timed_out, "no time left to begin a transaction"};
     }
     std::string marker = next_marker();
-    connection.watch().arm();
     SocketWait wait{options.deadline};
     Reply const reply = run_query(
         connection.raw(), begin_statement(options, connection.statement_timeout(), marker).c_str(), wait);
@@ -120,6 +117,7 @@ class PqxxTransaction final : public DriverTransaction {
     if (reply.failed || connection.transaction_status() != PQTRANS_INTRANS) {
       throw ConnectionUnavailable{Unavailable::begin_failed, "BEGIN failed" + in_brackets(reply.sqlstate)};
     }
+    connection.watch().arm(options.access != Access::read_only);
     return marker;
   }
 

@@ -11,6 +11,8 @@
 #ifndef DB_BULKHEAD_PQXX_WATCH_HPP
 #define DB_BULKHEAD_PQXX_WATCH_HPP
 
+#include <array>
+#include <cstddef>
 #include <memory>
 #include <new>
 #include <string>
@@ -39,10 +41,24 @@ class SessionWatch {
   /// The handle; null once it was closed.
   PGconn* raw() const noexcept { return raw_; }
 
-  /// Forgets what was seen: a new transaction begins.
-  void arm() noexcept {
+  /// Forgets what was seen: a new transaction begins, in which writing is to be expected or not.
+  void arm(bool writes) noexcept {
     boundary_crossed_ = rolled_back_ = false;
     sqlstate_[0] = '\0';
+    writes_ = writes;
+  }
+
+  /// Forgets the borrower: a new loan begins.
+  void forget_loan() noexcept {
+    met_ = 0;
+    writes_ = true;
+  }
+
+  /// Calls `f` with each SQLSTATE that was met since `forget_loan`, once; the last of many. Not with 25006
+  /// (read-only transaction) where writing was not to be expected.
+  template <class F>
+  void for_each_error(F f) const {
+    for (std::size_t i = 0; i < met_; ++i) f(std::string_view{errors_[i].data(), 5});
   }
 
   /// Whether a transaction was begun, committed or prepared since `arm`.
@@ -79,6 +95,7 @@ class SessionWatch {
       if (std::string_view const seen{code}; seen.size() == 5 && seen != "25P02") {
         seen.copy(sqlstate_, 5);
         sqlstate_[5] = '\0';
+        remember(seen);
       }
       return;
     }
@@ -90,12 +107,24 @@ class SessionWatch {
     }
   }
 
+  void remember(std::string_view code) noexcept {
+    if (code == "25006" && !writes_) return;
+    bool known = false;
+    for_each_error([&](std::string_view met) { known = known || met == code; });
+    if (known) return;
+    if (met_ < errors_.size()) ++met_;
+    code.copy(errors_[met_ - 1].data(), 5);
+  }
+
   PGconn* raw_ = nullptr;
   bool boundary_crossed_ = false;
   bool rolled_back_ = false;
   bool prepared_dropped_ = false;
   bool last_result_was_error_ = false;
+  bool writes_ = true;
   char sqlstate_[6] = {};
+  std::array<std::array<char, 5>, 8> errors_{};
+  std::size_t met_ = 0;
 };
 
 }  // namespace db_bulkhead::detail
