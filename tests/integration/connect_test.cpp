@@ -2,11 +2,6 @@
 //
 // How connections are opened: what a connection string may say, whom it is asked of,
 // how long it may take, and what must never be shown of it.
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
@@ -16,46 +11,19 @@
 #include <stdexcept>
 #include <stop_token>
 #include <string>
-#include <system_error>
 #include <thread>
 #include <utility>
 
 #include "catch.hpp"
 #include "db_bulkhead/pqxx.hpp"
 #include "server.hpp"
+#include "silent_server.hpp"
 
 using namespace db_bulkhead;
 using namespace std::chrono_literals;
 using Reason = ConnectionUnavailable::Reason;
 
 namespace {
-
-// Takes connections (the kernel does, for it) and never answers.
-class SilentServer {
- public:
-  SilentServer() : socket_{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)} {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof address;
-    auto* const any = reinterpret_cast<sockaddr*>(&address);
-    if (::bind(socket_, any, size) != 0 || ::listen(socket_, 16) != 0 ||
-        ::getsockname(socket_, any, &size) != 0) {
-      throw std::system_error{errno, std::generic_category(), "a silent server"};
-    }
-    port_ = std::to_string(ntohs(address.sin_port));
-  }
-  SilentServer(SilentServer const&) = delete;
-  SilentServer& operator=(SilentServer const&) = delete;
-  ~SilentServer() { ::close(socket_); }
-
-  std::string const& port() const noexcept { return port_; }
-  std::string dsn() const { return "hostaddr=127.0.0.1 user=x dbname=x sslmode=disable port=" + port_; }
-
- private:
-  int socket_;
-  std::string port_;
-};
 
 struct Failure {
   Reason reason;
@@ -89,33 +57,6 @@ std::string ask(PqxxPool& pool, std::string const& sql) {
   PqxxLease lease = pool.acquire(Deadline::after(30s));
   pqxx::nontransaction tx{*lease};
   return tx.exec(sql)[0][0].as<std::string>();
-}
-
-// How the test server is reached, as libpq names it; empty where the string leaves it to a default.
-std::string parameter(std::string const& keyword) {
-  db_bulkhead::detail::RawConninfo const options{PQconninfoParse(test_dsn().c_str(), nullptr)};
-  for (auto option = options.get(); option != nullptr && option->keyword != nullptr; ++option) {
-    if (keyword == option->keyword && option->val != nullptr) return option->val;
-  }
-  return {};
-}
-
-std::string quoted(std::string const& text) {
-  std::string result = "'";
-  for (char c : text) {
-    if (c == '\'' || c == '\\') result += '\\';
-    result += c;
-  }
-  return result + "'";
-}
-
-std::string with(std::string const& keyword, std::string const& value) {
-  std::string dsn;
-  for (auto const& key : {"host", "hostaddr", "port", "user", "dbname", "password", "sslmode"}) {
-    if (key != keyword && !parameter(key).empty())
-      dsn += std::string{key} + "=" + quoted(parameter(key)) + " ";
-  }
-  return dsn + keyword + "=" + quoted(value);
 }
 
 }  // namespace
@@ -203,7 +144,7 @@ TEST_CASE("no message shows what may be a part of a password, though a server qu
   // A password of "p@/s3cret" that should have been percent-encoded: libpq takes its end for the database.
   std::string dsn = "postgresql:///s3cret@host/db?connect_timeout=30";
   for (auto const& key : {"host", "hostaddr", "port", "user", "password", "sslmode"}) {
-    if (!parameter(key).empty()) dsn += "&" + std::string{key} + "=" + encoded(parameter(key));
+    if (!test_parameter(key).empty()) dsn += "&" + std::string{key} + "=" + encoded(test_parameter(key));
   }
   PqxxPool pool{dsn};
   Failure const failure = failure_of(pool);
@@ -229,7 +170,7 @@ TEST_CASE("no message shows what a provider returned") {
 }
 
 TEST_CASE("the server's refusal is told with its SQLSTATE, on one line") {
-  PqxxPool pool{with("dbname", "no_such_database_here")};
+  PqxxPool pool{test_dsn_with("dbname", "no_such_database_here")};
   Failure const failure = failure_of(pool);
   CHECK(failure.reason == Reason::connect_failed);
   CHECK(contains(failure.message, "3D000"));
@@ -241,7 +182,7 @@ TEST_CASE("the server's refusal is told with its SQLSTATE, on one line") {
 TEST_CASE("the application is named db_bulkhead, unless somebody names it otherwise") {
   PqxxPool plain{test_dsn()};
   CHECK(ask(plain, "SHOW application_name") == "db_bulkhead");
-  PqxxPool named{with("application_name", "orders")};
+  PqxxPool named{test_dsn_with("application_name", "orders")};
   CHECK(ask(named, "SHOW application_name") == "orders");
   ::setenv("PGAPPNAME", "from_the_environment", 1);
   PqxxPool by_environment{test_dsn()};
@@ -283,8 +224,8 @@ TEST_CASE("a server that never answers costs no more than the caller's deadline"
   auto const took = Deadline::clock::now() - start;
   CHECK(took >= 50ms);
   CHECK(took < 5s);
-  CHECK(settled(pool).total == 0);
-  CHECK(settled(pool).timeouts == 1);
+  CHECK(pool.stats().timeouts == 1);
+  CHECK(pool.stats().connecting == 1);  // it goes on, for the next one
 }
 
 TEST_CASE("a connect that takes more than connection_timeout is given up") {
@@ -293,7 +234,7 @@ TEST_CASE("a connect that takes more than connection_timeout is given up") {
   CHECK(failure_of(pool, Deadline::never()).reason == Reason::timed_out);
 }
 
-TEST_CASE("a stop ends a connect") {
+TEST_CASE("a stop ends the wait for a connect") {
   SilentServer const server;
   PqxxPool pool{server.dsn()};
   std::stop_source stop;
@@ -303,7 +244,7 @@ TEST_CASE("a stop ends a connect") {
   while (pool.stats().connecting != 1) std::this_thread::yield();
   stop.request_stop();
   CHECK(stopped.get() == Reason::cancelled);
-  CHECK(settled(pool).total == 0);
+  CHECK(pool.stats().waiting == 0);
 }
 
 TEST_CASE("a host that never answers does not keep the next one from being tried") {
@@ -320,7 +261,8 @@ TEST_CASE("a host that never answers does not keep the next one from being tried
   auto const two_hosts = [&](std::string const& more) {
     std::string dsn;
     for (auto const& key : {"user", "dbname", "password"}) {
-      if (!parameter(key).empty()) dsn += std::string{key} + "=" + quoted(parameter(key)) + " ";
+      if (!test_parameter(key).empty())
+        dsn += std::string{key} + "=" + conninfo_quoted(test_parameter(key)) + " ";
     }
     return dsn + "host=127.0.0.1," + host + " port=" + silent.port() + "," + port + " " + more;
   };

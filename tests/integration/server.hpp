@@ -15,6 +15,8 @@
 #include <string>
 #include <thread>
 
+#include "db_bulkhead/pqxx/libpq.hpp"
+
 /// The conninfo of the test server. std::runtime_error where none is given.
 inline std::string test_dsn() {
   char const* const dsn = std::getenv("DB_BULKHEAD_TEST_DSN");
@@ -36,6 +38,34 @@ class Admin {
  private:
   pqxx::connection connection_{test_dsn()};
 };
+
+/// How the test server is reached, as libpq names it; empty where the string leaves it to a default.
+inline std::string test_parameter(std::string const& keyword) {
+  db_bulkhead::detail::RawConninfo const options{PQconninfoParse(test_dsn().c_str(), nullptr)};
+  for (auto option = options.get(); option != nullptr && option->keyword != nullptr; ++option) {
+    if (keyword == option->keyword && option->val != nullptr) return option->val;
+  }
+  return {};
+}
+
+inline std::string conninfo_quoted(std::string const& text) {
+  std::string result = "'";
+  for (char c : text) {
+    if (c == '\'' || c == '\\') result += '\\';
+    result += c;
+  }
+  return result + "'";
+}
+
+/// The test server's connection string with one setting changed.
+inline std::string test_dsn_with(std::string const& keyword, std::string const& value) {
+  std::string dsn;
+  for (auto const& key : {"host", "hostaddr", "port", "user", "dbname", "password", "sslmode"}) {
+    if (key != keyword && !test_parameter(key).empty())
+      dsn += std::string{key} + "=" + conninfo_quoted(test_parameter(key)) + " ";
+  }
+  return dsn + keyword + "=" + conninfo_quoted(value);
+}
 
 /// The pool's books, once its threads have opened and closed what they had to.
 template <class Pool>
