@@ -37,14 +37,14 @@ enum class SessionReset {
   discard_all,
 };
 
-/// How long a pool waits between connects once one has failed. Each wait is drawn at random.
+/// How long a pool waits between connects once one has failed. Each wait is drawn at random, between a
+/// quarter of its bound and the bound.
 struct ReconnectBackoff {
-  /// The bound of the first wait; half of it is the shortest there is. It doubles with each failure.
+  /// The bound of the first wait. It doubles with each failure.
   QueueWait first = std::chrono::milliseconds{100};
   /// The bound of the longest, so also how soon a server is found that is there again.
   QueueWait longest = std::chrono::seconds{2};
-  /// The bound after a refusal that will not pass by itself (wrong password, no such database); half of it is
-  /// the shortest wait.
+  /// The bound after a refusal that will not pass by itself (wrong password, no such database).
   QueueWait refused = std::chrono::seconds{30};
 };
 

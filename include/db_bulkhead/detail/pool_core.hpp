@@ -44,7 +44,7 @@ using PoolTime = Deadline::clock::time_point;
 
 /// A connection in the books. Written by PoolCore alone, but for the two limits of a loan.
 struct PoolEntry {
-  PoolEntry* ahead = nullptr;  // in `parked_` or `closing_`
+  PoolEntry* ahead = nullptr;  // in `parked_`, `set_aside_` or `closing_`
   PoolEntry* behind = nullptr;
   std::size_t index = 0;  // in `all_`
 
@@ -105,11 +105,12 @@ class PoolCore {
       taker.refusal = PoolRefusal::down;
       return Taken::refused;
     }
-    // No room for another: a session that let somebody down before is better than none.
-    if (!has_room() && parked_.last() != nullptr) return lend(*parked_.last(), taker, now);
     takers_.push_last(taker);
     orders_.connect = true;
-    return Taken::waiting;
+    serve_with_late_ones(now);
+    if (taker.entry == nullptr) return Taken::waiting;
+    settled_.remove(taker);
+    return Taken::lent;
   }
 
   /// A taker gives up. False if it was served or refused meanwhile.
@@ -146,6 +147,7 @@ class PoolCore {
     entry.late = true;
     if (is_unfit(entry)) return begin_closing(entry);
     park(entry, now);
+    serve_with_late_ones(now);
   }
 
   /// The reset of a lent connection is done.
@@ -172,6 +174,7 @@ class PoolCore {
     is_missed_ = false;
     counts_.begin_connecting();
     orders_.connect = true;  // perhaps more than one is wanted
+    serve_with_late_ones(now);
   }
 
   void connected(PoolEntry& entry, PoolTime now) {
@@ -182,6 +185,7 @@ class PoolCore {
     entry.phase = Phase::leased;
     entry.fresh = true;
     offer(entry, now);
+    serve_with_late_ones(now);
     if (retiring_ > 0 && spare() >= options_.min_idle) retire_one();
     orders_.connect = true;
     if (next_round_ == PoolTime::max()) orders_.housekeep = true;  // it sleeps while there is nothing to keep
@@ -195,7 +199,7 @@ class PoolCore {
     orders_.connect = true;
     if (closed_) return;
     pace_.failed(std::move(trouble), entry.began, now);
-    if (!is_down(now)) return;
+    if (!is_down(now)) return serve_with_late_ones(now);
     is_missed_ = is_missed_ || !takers_.empty();
     refuse_takers(PoolRefusal::down);
   }
@@ -236,11 +240,13 @@ class PoolCore {
 
   /// An idle connection that has not been proven for too long, if there is one; it is validating from now on.
   PoolEntry* next_to_prove(PoolTime now) {
-    for (PoolEntry* entry = parked_.first(); entry != nullptr; entry = entry->behind) {
-      if (now < later(entry->proven, options_.keepalive)) continue;
-      unpark(*entry);
-      set_phase(*entry, Phase::validating);
-      return entry;
+    for (auto const* list : {&parked_, &set_aside_}) {
+      for (PoolEntry* entry = list->first(); entry != nullptr; entry = entry->behind) {
+        if (now < later(entry->proven, options_.keepalive)) continue;
+        unpark(*entry);
+        set_phase(*entry, Phase::validating);
+        return entry;
+      }
     }
     return nullptr;
   }
@@ -285,9 +291,11 @@ class PoolCore {
   // ---- changes of the whole ----
 
   /// More room is used as callers come; less drains, idle connections first.
-  void resize(std::size_t max_size) {
+  void resize(std::size_t max_size, PoolTime now) {
     max_size_ = max_size;
-    while (!parked_.empty() && alive() > max_size_) begin_closing(*parked_.first());
+    while (alive() > max_size_ && close_oldest()) {
+    }
+    serve_with_late_ones(now);
     orders_.connect = true;
   }
 
@@ -300,7 +308,8 @@ class PoolCore {
 
   void evict_older() {
     ++generation_;
-    while (!parked_.empty()) begin_closing(*parked_.first());
+    while (close_oldest()) {
+    }
   }
 
   void suspend() {
@@ -317,7 +326,8 @@ class PoolCore {
   void close() {
     closed_ = true;
     refuse_takers(PoolRefusal::closed);
-    while (!parked_.empty()) begin_closing(*parked_.first());
+    while (close_oldest()) {
+    }
     orders_ = {true, true};
   }
 
@@ -351,7 +361,6 @@ class PoolCore {
 
   PoolEntry* newest_to_lend(PoolTime now) {
     while (PoolEntry* const entry = parked_.last()) {
-      if (entry->late) return nullptr;  // late ones are at the oldest end
       if (!is_expired(*entry, now) || !may_retire(now)) return entry;
       count_retirement(now);
       begin_closing(*entry);
@@ -381,10 +390,24 @@ class PoolCore {
       return begin_closing(entry);
     }
     if (takers_.empty()) return park(entry, now);
+    serve_first(entry, now);
+  }
+
+  void serve_first(PoolEntry& entry, PoolTime now) {
     PoolTaker& taker = *takers_.first();
     takers_.remove(taker);
     lend_to(entry, taker, now);
     settled_.push_last(taker);
+  }
+
+  // A session that let somebody down before is better than none: for takers to whom nothing else is coming,
+  // if there is no room for another.
+  void serve_with_late_ones(PoolTime now) {
+    while (takers_.size() > counts_.in(Phase::connecting) && !has_room() && !set_aside_.empty()) {
+      PoolEntry& entry = *set_aside_.first();
+      unpark(entry);
+      serve_first(entry, now);
+    }
   }
 
   void refuse_takers(PoolRefusal why) noexcept {
@@ -407,8 +430,9 @@ class PoolCore {
     set_phase(entry, entry.resetting ? Phase::resetting : Phase::idle);
     entry.fresh = false;
     entry.since = since;
-    if (entry.late) ++late_;
-    if (end == End::oldest || entry.late) {
+    if (entry.late) {
+      set_aside_.push_last(entry);
+    } else if (end == End::oldest) {
       parked_.push_first(entry);
     } else {
       parked_.push_last(entry);
@@ -416,8 +440,7 @@ class PoolCore {
   }
 
   void unpark(PoolEntry& entry) noexcept {
-    parked_.remove(entry);
-    if (entry.late) --late_;
+    (entry.late ? set_aside_ : parked_).remove(entry);
     if (entry.retiring) --retiring_;
     entry.late = entry.retiring = false;
   }
@@ -432,7 +455,7 @@ class PoolCore {
   std::size_t alive() const noexcept { return counts_.total() - counts_.in(Phase::closing); }
   bool has_room() const noexcept { return counts_.total() < max_size_; }
   // Idle ones that can be counted on.
-  std::size_t spare() const noexcept { return parked_.size() - late_ - retiring_; }
+  std::size_t spare() const noexcept { return parked_.size() - retiring_; }
 
   bool wants_more() const noexcept {
     if (closed_ || suspended_ || !has_room()) return false;
@@ -487,6 +510,13 @@ class PoolCore {
     }
   }
 
+  // False if there is none.
+  bool close_oldest() {
+    PoolEntry* const oldest = set_aside_.empty() ? parked_.first() : set_aside_.first();
+    if (oldest != nullptr) begin_closing(*oldest);
+    return oldest != nullptr;
+  }
+
   void begin_closing(PoolEntry& entry) {
     if (is_parked(entry)) unpark(entry);
     set_phase(entry, Phase::closing);
@@ -518,15 +548,15 @@ class PoolCore {
 
   PoolOptions const& options_;
   ReconnectPace pace_;
-  std::minstd_rand random_;
+  std::mt19937 random_;
   std::size_t max_size_;
   PoolCounts counts_;
   std::vector<PoolEntry*> all_;
-  WaitQueue<PoolEntry> parked_;   // idle and resetting: late ones first, newest last
-  WaitQueue<PoolEntry> closing_;  // not yet asked for
+  WaitQueue<PoolEntry> parked_;     // idle and resetting, newest last
+  WaitQueue<PoolEntry> set_aside_;  // of those the late ones
+  WaitQueue<PoolEntry> closing_;    // not yet asked for
   WaitQueue<PoolTaker> takers_;
   WaitQueue<PoolTaker> settled_;
-  std::size_t late_ = 0;      // of the parked ones
   std::size_t retiring_ = 0;  // of the parked ones
   std::uint64_t generation_ = 0;
   PoolTime next_retirement_ = PoolTime::min();

@@ -137,7 +137,7 @@ class PoolState {
     wanted.max_size = max_size;
     wanted.min_idle = std::min(wanted.min_idle, max_size);
     require_valid(wanted);
-    change([&] { core_.resize(max_size); });
+    change([&] { core_.resize(max_size, Deadline::clock::now()); });
     gate_.resize(Limits{max_size, options_.max_waiting});
   }
 

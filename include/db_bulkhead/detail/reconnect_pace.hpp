@@ -7,8 +7,8 @@
 //                    1, 2, 4 ... from the start or from the end of an outage
 //   the last failed  none until the backoff is over, then one, as a probe
 //
-// The backoff grows exponentially and is drawn at random between a floor and its
-// bound ("full jitter"), for the pools of many processes meet the same outage.
+// The backoff grows exponentially and is drawn at random between a quarter of its bound
+// and the bound, for the pools of many processes meet the same outage.
 // No thread safety: the pool's lock is held. Time is passed in.
 #ifndef DB_BULKHEAD_DETAIL_RECONNECT_PACE_HPP
 #define DB_BULKHEAD_DETAIL_RECONNECT_PACE_HPP
@@ -97,22 +97,25 @@ class ReconnectPace {
 
  private:
   std::chrono::nanoseconds draw(ConnectFailure kind) {
-    std::chrono::nanoseconds const first = backoff_.first;
-    std::chrono::nanoseconds bound = first;
-    if (kind == ConnectFailure::refused) {
-      bound = std::max<std::chrono::nanoseconds>(backoff_.refused, first);
-    } else {
-      for (unsigned i = 1; i < failures_ && bound < backoff_.longest; ++i)
-        bound += std::min(bound, backoff_.longest - bound);
-    }
-    auto const floor = kind == ConnectFailure::refused ? bound / 2 : first / 2;
+    std::chrono::nanoseconds const bound = kind == ConnectFailure::refused ? backoff_.refused : doubled();
+    // Full jitter starts at zero, and has tried more than 20 times in the first 10 s with one seed in
+    // hundreds.
+    auto const floor = bound / 4;
     return std::chrono::nanoseconds{
         std::uniform_int_distribution<std::chrono::nanoseconds::rep>{floor.count(), bound.count()}(random_)};
   }
 
+  std::chrono::nanoseconds doubled() const noexcept {
+    std::chrono::nanoseconds bound = backoff_.first;
+    for (unsigned i = 1; i < failures_ && bound < backoff_.longest; ++i) {
+      bound += std::min<std::chrono::nanoseconds>(bound, backoff_.longest - bound);
+    }
+    return bound;
+  }
+
   ReconnectBackoff backoff_;
   std::size_t most_;
-  std::minstd_rand random_;
+  std::mt19937 random_;
   std::size_t ramp_ = 1;
   unsigned failures_ = 0;  // in a row
   bool is_told_to_retry_ = false;
