@@ -20,6 +20,7 @@
 #include "db_bulkhead/pqxx.hpp"
 #include "server.hpp"
 #include "silent_server.hpp"
+#include "support/fault_proxy.hpp"
 
 using namespace db_bulkhead;
 using namespace std::chrono_literals;
@@ -371,6 +372,68 @@ TEST_CASE("pooler mode leaves the session alone, and the transaction's settings 
   });
   CHECK(seen == "kept1234ms");
   CHECK(pid_of(pool) == pid);
+}
+
+namespace {
+
+// The test server behind a network that forgets silent connections after 200 ms.
+struct ForgetfulNetwork {
+  ForgetfulNetwork()
+      : proxy{test_parameter("hostaddr").empty() ? test_parameter("host") : test_parameter("hostaddr"),
+              test_parameter("port").empty() ? "5432" : test_parameter("port")} {
+    proxy.forget_after(200ms);
+  }
+  std::string dsn() const {
+    return "hostaddr=127.0.0.1 port=" + proxy.port() +
+           " sslmode=disable user=" + conninfo_quoted(test_parameter("user")) +
+           " dbname=" + conninfo_quoted(test_parameter("dbname")) +
+           " password=" + conninfo_quoted(test_parameter("password"));
+  }
+  FaultProxy proxy;
+};
+
+}  // namespace
+
+TEST_CASE("keepalive keeps a connection alive through a network that forgets silent ones", "[row-43]") {
+  ForgetfulNetwork const network;
+  PqxxPool pool{network.dsn(), {.max_size = 1, .keepalive = 50ms}};
+  int const pid = pid_of(pool);
+  auto const later = Deadline::after(600ms);
+  while (!later.passed()) std::this_thread::sleep_for(10ms);
+  PqxxLease lease = pool.acquire(Deadline::after(30s));
+  CHECK(ask(lease, "SELECT pg_backend_pid()") == std::to_string(pid));
+  CHECK(network.proxy.forgotten() == 0);
+}
+
+TEST_CASE("a lifetime below what the network allows replaces connections before they are forgotten",
+          "[row-43]") {
+  ForgetfulNetwork const network;
+  PqxxPool pool{network.dsn(), {.max_size = 2, .min_idle = 1, .max_lifetime = 100ms}};
+  while (pool.stats().closed < 4) std::this_thread::sleep_for(1ms);
+  PqxxLease lease = pool.acquire(Deadline::after(30s));
+  CHECK(ask(lease, "SELECT 42") == "42");
+  CHECK(network.proxy.forgotten() == 0);
+}
+
+TEST_CASE("a connection that the network has forgotten is found out before it is lent", "[row-43]") {
+  ForgetfulNetwork const network;
+  PqxxPool pool{network.dsn(), {.max_size = 2, .validation_timeout = 100ms, .validate_after_idle = 50ms}};
+  int const pid = pid_of(pool);
+  while (network.proxy.forgotten() == 0) std::this_thread::sleep_for(1ms);
+  PqxxLease lease = pool.acquire(Deadline::after(30s));
+  CHECK(ask(lease, "SELECT pg_backend_pid()") != std::to_string(pid));
+  CHECK(pool.stats().validation_failures == 1);
+}
+
+TEST_CASE("a proof takes no longer than its caller has, and what is not proven is not lent", "[row-21]") {
+  ForgetfulNetwork const network;
+  PqxxPool pool{network.dsn(), {.max_size = 1, .validation_timeout = 10s, .validate_after_idle = 0ns}};
+  static_cast<void>(pid_of(pool));
+  while (network.proxy.forgotten() == 0) std::this_thread::sleep_for(1ms);
+  auto const start = Deadline::clock::now();
+  CHECK(refusal(pool, Deadline::after(50ms)) == Reason::timed_out);
+  CHECK(Deadline::clock::now() - start < 5s);
+  CHECK(settled(pool).total == 1);
 }
 
 TEST_CASE("a pool leaves no thread, no descriptor and no session behind", "[row-50]") {

@@ -25,6 +25,7 @@ have_clangtidy() { command -v clang-tidy; }
 have_shellcheck() { command -v shellcheck; }
 have_debootstrap() { command -v debootstrap; }
 have_valgrind() { command -v valgrind; }
+have_openssl() { command -v openssl; }
 have_git() { command -v git; }
 
 package_compiler() { echo g++; }

@@ -87,6 +87,7 @@ class PoolCore {
       : options_{options},
         pace_{options.reconnect_backoff, options.connectors, seed},
         random_{seed},
+        longest_round_{longest_round(options)},
         max_size_{options.max_size} {}
 
   // ---- borrowers ----
@@ -232,7 +233,7 @@ class PoolCore {
     if (next != PoolTime::max() || !all_.empty()) {
       // Not before the retirement that had to wait could be allowed; and soon, for what is parked or lent
       // meanwhile is not looked at until then.
-      next = std::clamp(next, now + least_round, now + longest_round);
+      next = std::clamp(next, now + least_round, now + longest_round_);
     }
     next_round_ = next;
     return Deadline::at(next);
@@ -349,7 +350,13 @@ class PoolCore {
 
  private:
   static constexpr std::chrono::nanoseconds least_round = std::chrono::milliseconds{20};
-  static constexpr std::chrono::nanoseconds longest_round = std::chrono::seconds{1};
+
+  // A second, or less where a limit is so short that it would be missed by much.
+  static std::chrono::nanoseconds longest_round(PoolOptions const& options) noexcept {
+    auto const shortest =
+        std::min<std::chrono::nanoseconds>({options.keepalive, options.idle_timeout, options.max_lifetime});
+    return std::clamp<std::chrono::nanoseconds>(shortest / 4, least_round, std::chrono::seconds{1});
+  }
 
   enum class End { newest, oldest };
 
@@ -549,6 +556,7 @@ class PoolCore {
   PoolOptions const& options_;
   ReconnectPace pace_;
   std::mt19937 random_;
+  std::chrono::nanoseconds longest_round_;
   std::size_t max_size_;
   PoolCounts counts_;
   std::vector<PoolEntry*> all_;
