@@ -30,6 +30,7 @@ set(db_bulkhead_core_headers
   db_bulkhead/permit.hpp
   db_bulkhead/pool_concept.hpp
   db_bulkhead/pool_options.hpp
+  db_bulkhead/source_location.hpp
   db_bulkhead/transaction_options.hpp
   db_bulkhead/version.hpp
 )

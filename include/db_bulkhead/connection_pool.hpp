@@ -25,7 +25,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <memory>
-#include <source_location>
 #include <utility>
 
 #include "db_bulkhead/connection_lease.hpp"
@@ -36,6 +35,7 @@
 #include "db_bulkhead/permit.hpp"
 #include "db_bulkhead/pool_concept.hpp"
 #include "db_bulkhead/pool_options.hpp"
+#include "db_bulkhead/source_location.hpp"
 
 namespace db_bulkhead {
 
@@ -56,7 +56,7 @@ class ConnectionPool {
   /// passed still takes an idle connection. `site` is told in leak reports. Throws ConnectionUnavailable:
   /// full, timed_out, cancelled, closed, suspended, or connect_failed.
   lease_type acquire(Deadline deadline, AcquireOptions const& options = {},
-                     std::source_location const& site = std::source_location::current()) {
+                     SourceLocation const& site = SourceLocation::current()) {
     require_valid(options);
     Deadline const end = std::min(deadline, Deadline::after(state_->options().connection_timeout));
     Permit permit = state_->admit(end, options);

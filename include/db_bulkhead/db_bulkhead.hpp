@@ -28,7 +28,6 @@
 #include <cstddef>
 #include <exception>
 #include <functional>
-#include <source_location>
 #include <stdexcept>
 #include <stop_token>
 #include <type_traits>
@@ -44,6 +43,7 @@
 #include "db_bulkhead/owning_result.hpp"
 #include "db_bulkhead/permit.hpp"
 #include "db_bulkhead/pool_concept.hpp"
+#include "db_bulkhead/source_location.hpp"
 #include "db_bulkhead/transaction_options.hpp"
 
 namespace db_bulkhead {
@@ -70,13 +70,13 @@ class DbBulkhead {
   // Any duration, and not QueueWait itself: so `transaction({}, work)` means options only.
   template <class Rep, class Period, class Work>
   auto transaction(std::chrono::duration<Rep, Period> const& queue_wait, Work&& work,
-                   std::source_location const& site = std::source_location::current()) {
+                   SourceLocation const& site = SourceLocation::current()) {
     return transaction(TransactionOptions{.queue_wait = queue_wait}, std::forward<Work>(work), site);
   }
 
   template <class Work>
   auto transaction(TransactionOptions const& options, Work&& work,
-                   std::source_location const& site = std::source_location::current()) {
+                   SourceLocation const& site = SourceLocation::current()) {
     static_assert(
         std::invocable<Work&, callback_type&>,
         "the callback is called, as an lvalue, with a reference to the transaction: write [](auto& tx) "
@@ -127,7 +127,7 @@ class DbBulkhead {
   using callback_type = typename run_type::callback_type;
 
   template <class Result, class Work>
-  Result run(TransactionOptions const& options, Work& work, std::source_location const& site) {
+  Result run(TransactionOptions const& options, Work& work, SourceLocation const& site) {
     bool committed = false;
     try {
       return run_admitted<Result>(options, work, site, committed);
@@ -140,7 +140,7 @@ class DbBulkhead {
 
   // The order of these locals is the order of release, backwards.
   template <class Result, class Work>
-  Result run_admitted(TransactionOptions const& options, Work& work, std::source_location const& site,
+  Result run_admitted(TransactionOptions const& options, Work& work, SourceLocation const& site,
                       bool& committed) {
     Permit const permit = admit(options);
     detail::ActiveCall const active{this};
@@ -161,7 +161,7 @@ class DbBulkhead {
     throw AdmissionRejected{reason, now.limits, now.running, now.waiting, waited};
   }
 
-  lease_type borrow(TransactionOptions const& options, std::source_location const& site) {
+  lease_type borrow(TransactionOptions const& options, SourceLocation const& site) {
     AcquireOptions const how{.stop = options.stop, .label = options.label};
     try {
       if constexpr (requires { pool_.acquire(options.deadline, how, site); }) {

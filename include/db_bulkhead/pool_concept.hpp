@@ -6,7 +6,7 @@
 // be called from several threads at once. `*lease` is the connection; the lease's
 // destructor gives it back and must not throw. Where a lease has
 // `discard() noexcept`, it makes the destructor destroy the connection instead.
-// A pool that also takes `AcquireOptions`, or these and a std::source_location, gets them.
+// A pool that also takes `AcquireOptions`, or these and a SourceLocation, gets them.
 //
 // A driver specialises `TransactionTraits` for its connection type:
 //

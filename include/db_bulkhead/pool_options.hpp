@@ -16,13 +16,13 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
-#include <source_location>
 #include <stdexcept>
 #include <string>
 #include <string_view>
 
 #include "db_bulkhead/deadline.hpp"
 #include "db_bulkhead/limits.hpp"
+#include "db_bulkhead/source_location.hpp"
 
 namespace db_bulkhead {
 
@@ -53,7 +53,7 @@ struct LeakReport {
   std::string label;               ///< AcquireOptions::label
   int backend_pid = 0;             ///< the server's process, as in pg_stat_activity; 0 if not known
   std::chrono::nanoseconds age{};  ///< how long it has been out
-  std::source_location site{};     ///< where it was acquired
+  SourceLocation site{};           ///< where it was acquired
   bool came_back = false;
 };
 

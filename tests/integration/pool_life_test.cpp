@@ -9,7 +9,6 @@
 #include <latch>
 #include <mutex>
 #include <optional>
-#include <source_location>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -252,7 +251,7 @@ TEST_CASE("a loan that lasts is reported once, and once more when it comes back"
   unsigned line = 0;
   {
     PqxxLease lease = pool.acquire(Deadline::after(30s), {.label = "orders"});
-    line = std::source_location::current().line() - 1;
+    line = SourceLocation::current().line() - 1;
     pid = lease->backendpid();
     while (reports.count() == 0) std::this_thread::yield();
     CHECK(ask(lease, "SELECT 42") == "42");  // it is reported, and nothing else

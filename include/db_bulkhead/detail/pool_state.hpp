@@ -20,7 +20,6 @@
 #include <mutex>
 #include <optional>
 #include <random>
-#include <source_location>
 #include <stdexcept>
 #include <stop_token>
 #include <string>
@@ -35,6 +34,7 @@
 #include "db_bulkhead/error.hpp"
 #include "db_bulkhead/pool_concept.hpp"
 #include "db_bulkhead/pool_options.hpp"
+#include "db_bulkhead/source_location.hpp"
 
 namespace db_bulkhead::detail {
 
@@ -76,7 +76,7 @@ class PoolState {
   struct Entry : PoolEntry {
     Connection connection;
     std::string label;
-    std::source_location site{};
+    SourceLocation site{};
   };
 
   PoolState(Connector connector, PoolOptions options)
@@ -108,7 +108,7 @@ class PoolState {
   }
 
   /// A connection that is alive and as new.
-  Entry& obtain(Deadline end, AcquireOptions const& how, std::source_location const& site) {
+  Entry& obtain(Deadline end, AcquireOptions const& how, SourceLocation const& site) {
     for (;;) {
       Time const now = Deadline::clock::now();
       Entry& entry = borrow(now, end, how);
@@ -374,7 +374,7 @@ class PoolState {
 
   // ---- leaks ----
 
-  void watch(Entry& entry, AcquireOptions const& how, std::source_location const& site) {
+  void watch(Entry& entry, AcquireOptions const& how, SourceLocation const& site) {
     QueueWait const threshold = how.leak_threshold.value_or(options_.leak_threshold);
     if (threshold.unlimited()) return;
     change([&] {

@@ -17,7 +17,6 @@
 
 #include <cstddef>
 #include <functional>
-#include <source_location>
 #include <string>
 #include <utility>
 
@@ -28,6 +27,7 @@
 #include "db_bulkhead/pool_options.hpp"
 #include "db_bulkhead/pqxx/connector.hpp"
 #include "db_bulkhead/pqxx/conninfo.hpp"
+#include "db_bulkhead/source_location.hpp"
 
 namespace db_bulkhead {
 
@@ -49,7 +49,7 @@ class PqxxPool {
 
   /// Lends a connection; see ConnectionPool, also for the others. Thread-safe, all of them.
   PqxxLease acquire(Deadline deadline, AcquireOptions const& options = {},
-                    std::source_location const& site = std::source_location::current()) {
+                    SourceLocation const& site = SourceLocation::current()) {
     return pool_.acquire(deadline, options, site);
   }
 
