@@ -17,6 +17,7 @@ have_catch2() { found_by_cmake Catch2 || have_header catch2/catch_all.hpp || hav
 have_benchmark() { found_by_cmake benchmark || have_header benchmark/benchmark.h; }
 have_boost() { have_header boost/interprocess/sync/interprocess_semaphore.hpp; }
 have_concurrentqueue() { have_header concurrentqueue/lightweightsemaphore.h; }
+have_soci() { have_header soci/postgresql/soci-postgresql.h; }
 have_server() { server_bindir; }
 have_clang() { command -v clang++; }
 have_clangruntime() { [[ -e $(clang++ -print-runtime-dir)/libclang_rt.tsan-$(uname -m).a || -e $(clang++ -print-runtime-dir)/libclang_rt.tsan.a ]]; }
@@ -36,6 +37,7 @@ package_libpq() { echo libpq-dev; }
 package_benchmark() { echo libbenchmark-dev; }
 package_boost() { echo libboost-dev; }
 package_concurrentqueue() { echo libconcurrentqueue-dev; }
+package_soci() { echo libsoci-dev; }
 package_server() { echo postgresql; }
 package_clangruntime() { echo libclang-rt-dev; }
 package_clangformat() { echo clang-format; }
