@@ -45,8 +45,9 @@ int main(int argc, char** argv) {
 
   std::printf("Medians of %d or more interleaved samples, %u processors. Ratios count, not nanoseconds.\n",
               effort.samples, std::thread::hardware_concurrency());
-  for (bench::Question const* question : {&bench::free_permit, &bench::refusal, &bench::contended,
-                                          &bench::sleeping, &bench::order, &bench::hand_off, &bench::stop}) {
+  for (bench::Question const* question :
+       {&bench::free_permit, &bench::refusal, &bench::contended, &bench::sleeping, &bench::order,
+        &bench::hand_off, &bench::stop, &bench::pool}) {
     put(*question, effort);
   }
 }

@@ -48,6 +48,7 @@ extern Question const sleeping;
 extern Question const order;
 extern Question const hand_off;
 extern Question const stop;
+extern Question const pool;
 
 /// Registers a benchmark that measures by itself: each sample is one iteration.
 template <class Function>

@@ -12,6 +12,7 @@ set(db_bulkhead_core_headers
   db_bulkhead/detail/active_call.hpp
   db_bulkhead/detail/admission_counts.hpp
   db_bulkhead/detail/admission_word.hpp
+  db_bulkhead/detail/coarse_clock.hpp
   db_bulkhead/detail/hand_off_pace.hpp
   db_bulkhead/detail/parker.hpp
   db_bulkhead/detail/platform.hpp

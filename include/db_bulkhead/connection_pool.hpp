@@ -22,7 +22,6 @@
 #ifndef DB_BULKHEAD_CONNECTION_POOL_HPP
 #define DB_BULKHEAD_CONNECTION_POOL_HPP
 
-#include <algorithm>
 #include <cstddef>
 #include <memory>
 #include <utility>
@@ -58,9 +57,9 @@ class ConnectionPool {
   lease_type acquire(Deadline deadline, AcquireOptions const& options = {},
                      SourceLocation const& site = SourceLocation::current()) {
     require_valid(options);
-    Deadline const end = std::min(deadline, Deadline::after(state_->options().connection_timeout));
-    Permit permit = state_->admit(end, options);
-    auto& entry = state_->obtain(end, options, site);
+    detail::Patience patience{deadline, state_->options().connection_timeout};
+    Permit permit = state_->admit(patience, options);
+    auto& entry = state_->obtain(patience, options, site);
     return lease_type{state_, std::move(permit), entry};
   }
 

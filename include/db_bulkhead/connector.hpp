@@ -17,9 +17,9 @@
 //   Verdict judge(connection_type&) noexcept;
 //       Called on return, before the reset: whether what the borrower met on the
 //       connection speaks against lending it again.
-//   ResetProgress begin_reset(connection_type&, Deadline) noexcept;
-//       Called on return. Must not wait for the reset itself; the deadline bounds what
-//       has to be put in order before it.
+//   ResetProgress begin_reset(connection_type&, QueueWait) noexcept;
+//       Called on return. Must not wait for the reset itself; the time is for what has to
+//       be put in order before it.
 //   ResetProgress finish_reset(connection_type&, Deadline, std::stop_token const&) noexcept;
 //       Called by the next borrower, where begin_reset answered `pending`.
 //   int backend_pid(connection_type&) noexcept;      (optional)
@@ -74,7 +74,7 @@ class ConnectError : public ConnectionUnavailable {
 };
 
 template <class C>
-concept connector = requires(C& c, typename C::connection_type& connection, Deadline deadline,
+concept connector = requires(C& c, typename C::connection_type& connection, Deadline deadline, QueueWait wait,
                              std::stop_token const& stop) {
   { c.connect(deadline, stop) } -> std::same_as<std::unique_ptr<typename C::connection_type>>;
   { c.alive(connection) }
@@ -83,7 +83,7 @@ concept connector = requires(C& c, typename C::connection_type& connection, Dead
   noexcept->std::same_as<ResetProgress>;
   { c.judge(connection) }
   noexcept->std::same_as<Verdict>;
-  { c.begin_reset(connection, deadline) }
+  { c.begin_reset(connection, wait) }
   noexcept->std::same_as<ResetProgress>;
   { c.finish_reset(connection, deadline, stop) }
   noexcept->std::same_as<ResetProgress>;

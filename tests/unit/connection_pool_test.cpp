@@ -62,7 +62,7 @@ struct FakeConnector {
   bool alive(FakeConnection&) noexcept { return driver->on_alive(); }
   ResetProgress ping(FakeConnection&, Deadline, std::stop_token const&) noexcept { return driver->on_ping(); }
   Verdict judge(FakeConnection&) noexcept { return driver->on_judge(); }
-  ResetProgress begin_reset(FakeConnection&, Deadline) noexcept { return driver->on_begin_reset(); }
+  ResetProgress begin_reset(FakeConnection&, QueueWait) noexcept { return driver->on_begin_reset(); }
   ResetProgress finish_reset(FakeConnection&, Deadline, std::stop_token const&) noexcept {
     return driver->on_finish_reset();
   }

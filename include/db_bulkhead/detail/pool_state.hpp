@@ -29,6 +29,7 @@
 #include "db_bulkhead/admission.hpp"
 #include "db_bulkhead/connector.hpp"
 #include "db_bulkhead/deadline.hpp"
+#include "db_bulkhead/detail/coarse_clock.hpp"
 #include "db_bulkhead/detail/parker.hpp"
 #include "db_bulkhead/detail/pool_core.hpp"
 #include "db_bulkhead/error.hpp"
@@ -64,6 +65,26 @@ class Bell {
   bool rung_ = false;
 };
 
+/// How long a borrower waits at most. It is reckoned when there is something to wait for: a clock costs more
+/// than all the rest of a borrow that finds a connection.
+class Patience {
+ public:
+  Patience(Deadline deadline, QueueWait longest) noexcept : deadline_{deadline}, longest_{longest} {}
+
+  Deadline end() noexcept {
+    if (!is_reckoned_) {
+      deadline_ = std::min(deadline_, Deadline::after(longest_));
+      is_reckoned_ = true;
+    }
+    return deadline_;
+  }
+
+ private:
+  Deadline deadline_;
+  QueueWait longest_;
+  bool is_reckoned_ = false;
+};
+
 template <connector Connector>
 class PoolState {
  public:
@@ -94,10 +115,13 @@ class PoolState {
   // ---- borrowing ----
 
   /// A permit of the gate; throws ConnectionUnavailable without one. What `obtain` and `give_back` ask for.
-  Permit admit(Deadline end, AcquireOptions const& how) {
+  Permit admit(Patience& patience, AcquireOptions const& how) {
     // Those in line are told when it is their turn; nobody else has to line up for that.
     if (suspended_.load(std::memory_order_relaxed)) refuse(Reason::suspended, "the pool is suspended", how);
-    auto admission = gate_.try_admit(end, how.stop);
+    auto admission = gate_.try_admit(QueueWait{}, how.stop);
+    if (!admission && admission.rejection() == Rejection::timed_out) {
+      admission = gate_.try_admit(patience.end(), how.stop);
+    }
     if (admission) return std::move(admission).permit();
     switch (admission.rejection()) {
       case Rejection::full: refuse(Reason::full, "no connection free, and the queue is full", how);
@@ -108,11 +132,10 @@ class PoolState {
   }
 
   /// A connection that is alive and as new.
-  Entry& obtain(Deadline end, AcquireOptions const& how, SourceLocation const& site) {
+  Entry& obtain(Patience& patience, AcquireOptions const& how, SourceLocation const& site) {
     for (;;) {
-      Time const now = Deadline::clock::now();
-      Entry& entry = borrow(now, end, how);
-      if (!make_ready(entry, now, end, how)) continue;
+      Entry& entry = borrow(patience, how);
+      if (!make_ready(entry, patience, how)) continue;
       watch(entry, how, site);
       return entry;
     }
@@ -123,11 +146,10 @@ class PoolState {
     Verdict const verdict =
         discarded || gate_.state().closed ? Verdict::evict : connector_.judge(*entry.connection);
     auto progress = ResetProgress::failed;
-    Time const now = Deadline::clock::now();
     if (verdict == Verdict::keep) {
-      progress = connector_.begin_reset(*entry.connection, Deadline::after(options_.connection_timeout, now));
+      progress = connector_.begin_reset(*entry.connection, options_.connection_timeout);
     }
-    tell(take_back(entry, verdict, progress, now));
+    tell(take_back(entry, verdict, progress, coarse_now()));
   }
 
   // ---- the whole ----
@@ -260,10 +282,11 @@ class PoolState {
 
   // ---- borrowing ----
 
-  Entry& borrow(Time now, Deadline end, AcquireOptions const& how) {
+  Entry& borrow(Patience& patience, AcquireOptions const& how) {
     Taker taker;
+    Time const now = coarse_now();
     Taken const taken = change([&] { return core_.take(taker, now); });
-    if (taken == Taken::waiting) wait_for(taker, end, how);
+    if (taken == Taken::waiting) wait_for(taker, patience.end(), how);
     if (taker.entry != nullptr) return static_cast<Entry&>(*taker.entry);
     switch (taker.refusal) {
       case PoolRefusal::closed: refuse(Reason::closed, "the pool is closed", how);
@@ -300,18 +323,18 @@ class PoolState {
   }
 
   // False if the connection had to be closed.
-  bool make_ready(Entry& entry, Time now, Deadline end, AcquireOptions const& how) {
+  bool make_ready(Entry& entry, Patience& patience, AcquireOptions const& how) {
     if (entry.fresh) return true;
     if (entry.resetting) {
-      switch (connector_.finish_reset(*entry.connection, end, how.stop)) {
+      switch (connector_.finish_reset(*entry.connection, patience.end(), how.stop)) {
         case ResetProgress::pending: give_up_on(entry, how);
         case ResetProgress::failed: return discard(entry, &PoolStats::reset_failures);
         case ResetProgress::done: PoolCore::reset_done(entry);
       }
     }
     if (!connector_.alive(*entry.connection)) return discard(entry, &PoolStats::validation_failures);
-    if (now - entry.proven < options_.validate_after_idle) return true;
-    return make_proven(entry, end, how);
+    if (entry.since - entry.proven < options_.validate_after_idle) return true;
+    return make_proven(entry, patience.end(), how);
   }
 
   bool make_proven(Entry& entry, Deadline end, AcquireOptions const& how) {

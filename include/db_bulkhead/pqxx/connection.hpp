@@ -99,13 +99,14 @@ class PqxxConnection {
   }
 
   /// Ends what the borrower left open: one ROLLBACK at most, and only if nothing else is going on.
-  bool end_transaction(detail::SocketWait& wait) {
+  bool end_transaction(QueueWait longest) {
     if (!is_connected() || !detail::owns(*driver_, raw())) return false;
     await_end_of_failed_query();
     auto const status = transaction_status();
     if (status != PQTRANS_IDLE && status != PQTRANS_INTRANS && status != PQTRANS_INERROR) return false;
-    if (status != PQTRANS_IDLE && !detail::run_query(raw(), "ROLLBACK", wait).succeeded()) return false;
-    return is_idle();
+    if (status == PQTRANS_IDLE) return true;
+    detail::SocketWait wait{Deadline::after(longest)};
+    return detail::run_query(raw(), "ROLLBACK", wait).succeeded() && is_idle();
   }
 
   /// Makes libpqxx's object and libpq's handle forget the borrower. The server's session is not touched.

@@ -77,9 +77,8 @@ class PqxxConnector {
 
   int backend_pid(PqxxConnection& connection) noexcept { return PQbackendPID(connection.raw()); }
 
-  ResetProgress begin_reset(PqxxConnection& connection, Deadline deadline) noexcept try {
-    detail::SocketWait wait{deadline};
-    if (!connection.end_transaction(wait)) return ResetProgress::failed;
+  ResetProgress begin_reset(PqxxConnection& connection, QueueWait longest) noexcept try {
+    if (!connection.end_transaction(longest)) return ResetProgress::failed;
     if (!connection.forget_borrower(forgets_prepared_)) return ResetProgress::failed;
     return connection.send_reset(script_);
   } catch (...) {
