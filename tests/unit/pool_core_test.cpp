@@ -421,3 +421,17 @@ TEST_CASE("core: closed, it turns everybody away and keeps nothing") {
   books.take();
   CHECK(books.last_taken == Taken::refused);
 }
+
+TEST_CASE("core: a caller that is turned away wakes the connectors, which sleep when nobody asks",
+          "[row-36]") {
+  PoolBooks books;
+  books.take();
+  books.fail(books.begin_connecting());
+  books.now = books.core.next_connect().time_point();
+  books.fail(books.begin_connecting());
+  REQUIRE(books.core.next_connect().is_never());  // so long do they sleep
+  books.core.take_orders();
+  books.take();
+  CHECK(books.last_taken == Taken::refused);
+  CHECK(books.core.take_orders().connect);
+}

@@ -103,6 +103,7 @@ class PoolCore {
     if (PoolEntry* const entry = newest_to_lend(now)) return lend(*entry, taker, now);
     if (is_down(now)) {
       is_missed_ = true;
+      orders_.connect = true;  // they may sleep without an end, as nobody had been missed
       taker.refusal = PoolRefusal::down;
       return Taken::refused;
     }
