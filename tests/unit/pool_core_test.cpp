@@ -435,3 +435,97 @@ TEST_CASE("core: a caller that is turned away wakes the connectors, which sleep 
   CHECK(books.last_taken == Taken::refused);
   CHECK(books.core.take_orders().connect);
 }
+
+TEST_CASE("core: what is to be replaced goes, whoever takes its place", "[row-33]") {
+  // Ten seconds of a housekeeper, with everything opened and closed that is asked for.
+  auto const keep_house = [](PoolBooks& books) {
+    for (int i = 0; i < 100; ++i) {
+      books.now += 100ms;
+      books.core.make_round(books.now);
+      books.open_all();
+      books.close_all();
+    }
+  };
+  auto const idle_old_ones = [](PoolBooks const& books) {
+    return std::count_if(books.entries.begin(), books.entries.end(), [&](auto const& entry) {
+      return entry->phase == Phase::idle && entry->expires <= books.now;
+    });
+  };
+  SECTION("one that comes back, and not the one that was asked for") {
+    PoolBooks books{{.max_size = 3, .min_idle = 1, .max_lifetime = 100s, .lifetime_jitter = 0ns}};
+    Entry* const lent = books.lend();
+    books.open_all();
+    REQUIRE(books.in(Phase::idle) == 1);
+    Entry* const old = books.entries[1].get();
+    books.now += 100s;
+    books.core.make_round(books.now);
+    REQUIRE(old->retiring);
+    books.core.give_back(*lent, false, books.now);
+    REQUIRE_FALSE(books.core.may_connect(books.now));
+    keep_house(books);
+    CHECK(idle_old_ones(books) == 0);
+    CHECK(books.in(Phase::idle) == 1);
+  }
+  SECTION("there is no room for another one any more") {
+    PoolBooks books{{.max_size = 3, .min_idle = 2, .max_lifetime = 100s, .lifetime_jitter = 0ns}};
+    books.open_all();
+    Entry* const old = books.entries[0].get();
+    books.now += 100s;
+    books.core.make_round(books.now);
+    REQUIRE(old->retiring);
+    auto const lent = lend_all(books, 2);
+    REQUIRE(books.total() == 3);
+    REQUIRE(old->phase == Phase::idle);
+    keep_house(books);
+    CHECK(idle_old_ones(books) == 0);
+  }
+}
+
+TEST_CASE("core: a session that was set aside ends at its age, or after its time idle, as any other") {
+  bool const ages = GENERATE(false, true);
+  PoolBooks books{{.max_size = 2,
+                   .min_idle = ages ? 0U : 2U,
+                   .idle_timeout = ages ? for_ever : 100s,
+                   .max_lifetime = ages ? 100s : for_ever,
+                   .lifetime_jitter = 0ns,
+                   .keepalive = for_ever}};
+  Entry* const slow = books.lend();
+  books.core.set_aside(*slow, books.now);
+  books.now += 99s;
+  books.core.make_round(books.now);
+  CHECK(slow->phase == Phase::idle);
+  books.now += 1s;
+  books.core.make_round(books.now);
+  CHECK(slow->phase == Phase::closing);
+}
+
+TEST_CASE("core: the housekeeper sleeps while what is old has to stay", "[row-31]") {
+  PoolBooks books{{.max_size = 2, .min_idle = 1, .max_lifetime = 100s, .lifetime_jitter = 0ns}};
+  books.open_all();
+  SECTION("because nothing can be opened") {
+    Entry* const lent = books.lend();
+    books.open_all();
+    books.core.discard(*lent);
+    books.close_all();
+    auto& taker = books.take();  // the idle one
+    books.fail(books.begin_connecting());
+    books.core.give_back(*taker.entry, false, books.now);
+  }
+  SECTION("because its replacement is not there yet") {}
+  books.now += 100s;
+  books.core.make_round(books.now);
+  REQUIRE(books.in(Phase::idle) == 1);
+  CHECK(books.core.next_round(books.now).time_point() == books.now + 1s);
+}
+
+TEST_CASE("core: no more is opened after an outage than is asked for") {
+  PoolBooks books{{.max_size = 4}};
+  books.take();
+  books.fail(books.begin_connecting());
+  books.now = books.core.next_connect().time_point();
+  Entry& probe = books.begin_connecting();
+  books.take();
+  REQUIRE(books.last_taken == Taken::refused);
+  books.core.connected(probe, books.now);
+  CHECK_FALSE(books.core.may_connect(books.now));
+}

@@ -181,6 +181,7 @@ class PoolCore {
 
   void connected(PoolEntry& entry, PoolTime now) {
     pace_.succeeded();
+    is_missed_ = false;  // nobody is turned away any more
     entry.expires = expiry(now);
     entry.proven = now;
     counts_.opened(Phase::leased);
@@ -218,8 +219,18 @@ class PoolCore {
       next = entry->behind;
       if (is_expired(*entry, now)) {
         retire(*entry, now);
-      } else if (unneeded > 0 && parked_.size() > options_.min_idle &&
-                 now >= later(entry->since, options_.idle_timeout)) {
+      } else if (unneeded > 0 && parked_.size() > options_.min_idle && is_idle_too_long(*entry, now)) {
+        --unneeded;
+        begin_closing(*entry);
+      }
+    }
+    // Nobody counts on those that were set aside: they need no replacement, and min_idle keeps none of them.
+    for (PoolEntry *entry = set_aside_.first(), *next = nullptr; entry != nullptr; entry = next) {
+      next = entry->behind;
+      if (is_expired(*entry, now) && may_retire(now)) {
+        count_retirement(now);
+        begin_closing(*entry);
+      } else if (unneeded > 0 && is_idle_too_long(*entry, now)) {
         --unneeded;
         begin_closing(*entry);
       }
@@ -494,6 +505,10 @@ class PoolCore {
     return now >= entry.expires && !pace_.is_failing();
   }
 
+  bool is_idle_too_long(PoolEntry const& entry, PoolTime now) const noexcept {
+    return now >= later(entry.since, options_.idle_timeout);
+  }
+
   // A few at a time, however many are due: one in a second, or four times what the pool's size and the
   // lifetime need in the long run.
   bool may_retire(PoolTime now) const noexcept { return now >= next_retirement_; }
@@ -502,14 +517,19 @@ class PoolCore {
     next_retirement_ = now + std::min<std::chrono::nanoseconds>(needed, std::chrono::seconds{1});
   }
 
-  // The replacement first, where one is needed and there is room.
+  // The replacement first, where one is needed and there is room. It may be one that came back, and the room
+  // may be gone meanwhile: so what is retiring is looked at again with every round.
   void retire(PoolEntry& entry, PoolTime now) {
-    if (entry.retiring || !may_retire(now)) return;
-    count_retirement(now);
-    if (spare() > options_.min_idle || !has_room()) return begin_closing(entry);
-    entry.retiring = true;
-    ++retiring_;
-    orders_.connect = true;
+    if (!entry.retiring) {
+      if (!may_retire(now)) return;
+      count_retirement(now);
+      entry.retiring = true;
+      ++retiring_;
+      orders_.connect = true;
+    }
+    bool const replaced = spare() >= options_.min_idle;
+    bool const replaceable = has_room() || counts_.in(Phase::connecting) > 0;
+    if (replaced || !replaceable) begin_closing(entry);
   }
 
   void retire_one() {
@@ -548,9 +568,14 @@ class PoolCore {
   PoolTime due(PoolEntry const& entry) const noexcept {
     if (entry.phase == Phase::leased) return entry.leak_told ? PoolTime::max() : entry.leak_due;
     if (!is_parked(entry)) return PoolTime::max();
-    PoolTime next =
-        std::min(std::max(entry.expires, next_retirement_), later(entry.proven, options_.keepalive));
-    if (parked_.size() > options_.min_idle) next = std::min(next, later(entry.since, options_.idle_timeout));
+    PoolTime next = later(entry.proven, options_.keepalive);
+    // What is old and has to stay for now is no reason to wake: every round looks at it.
+    if (!entry.retiring && !pace_.is_failing()) {
+      next = std::min(next, std::max(entry.expires, next_retirement_));
+    }
+    if (entry.late || parked_.size() > options_.min_idle) {
+      next = std::min(next, later(entry.since, options_.idle_timeout));
+    }
     return next;
   }
 
