@@ -146,3 +146,13 @@ TEST_CASE("an outage is told from its first failure to its last, and forgotten w
   pace.failed(trouble(), start + 1h, start + 1h);
   CHECK(pace.outage().since == start + 1h);
 }
+
+TEST_CASE("the backoff grows while other connections do their work", "[row-36]") {
+  ReconnectPace pace{backoff, 4, 1};
+  auto now = start;
+  for (int i = 0; i < 8; ++i, now += 1min) {
+    pace.failed(trouble(ConnectFailure::busy), now, now);
+    pace.others_work();
+  }
+  CHECK(pace.outage().next - pace.outage().last >= backoff.longest / 4);
+}

@@ -63,12 +63,12 @@ class ReconnectPace {
   /// many clients is not down; and one failure proves nothing while other connections do their work.
   bool is_down(bool others_work) const noexcept {
     if (!is_failing() || is_told_to_retry_ || outage_.trouble.kind == ConnectFailure::busy) return false;
-    return !others_work || outage_.trouble.kind == ConnectFailure::refused || failures_ > 1;
+    return !others_work || outage_.trouble.kind == ConnectFailure::refused || unrefuted_ > 1;
   }
 
   void succeeded() noexcept {
     if (!is_failing()) ramp_ = std::min(2 * ramp_, most_);
-    failures_ = 0;
+    failures_ = unrefuted_ = 0;
     is_told_to_retry_ = false;
     outage_ = {};
   }
@@ -83,11 +83,13 @@ class ReconnectPace {
     is_told_to_retry_ = false;
     ramp_ = 1;
     ++failures_;
+    ++unrefuted_;
     outage_.next = Deadline::after(draw(outage_.trouble.kind), now).time_point();
   }
 
-  /// A connection that is in use has just worked: a failed connect is no proof of an outage.
-  void others_work() noexcept { failures_ = std::min(failures_, 1U); }
+  /// A connection that is in use has just worked: a failed connect is no proof of an outage. Nor is it a
+  /// reason to try more often: a server that has too many clients serves those it has.
+  void others_work() noexcept { unrefuted_ = std::min(unrefuted_, 1U); }
 
   /// Somebody knows that it is worth trying again, and so worth waiting for how it goes.
   void retry_now() noexcept {
@@ -117,7 +119,8 @@ class ReconnectPace {
   std::size_t most_;
   std::mt19937 random_;
   std::size_t ramp_ = 1;
-  unsigned failures_ = 0;  // in a row
+  unsigned failures_ = 0;   // in a row
+  unsigned unrefuted_ = 0;  // of those: since another connection worked, and one before
   bool is_told_to_retry_ = false;
   Outage outage_;
 };
