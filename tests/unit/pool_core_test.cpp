@@ -192,7 +192,8 @@ TEST_CASE("core: age is no reason to give up what works while nothing else can b
 }
 
 TEST_CASE("core: what is idle for too long goes, but min_idle stay, and not all at once", "[row-52]") {
-  PoolBooks books{{.max_size = 12, .min_idle = 2, .idle_timeout = 10s, .max_lifetime = for_ever}};
+  PoolBooks books{
+      {.max_size = 12, .min_idle = 2, .idle_timeout = 10s, .max_lifetime = for_ever, .keepalive = for_ever}};
   give_back_all(books, lend_all(books, 10));
   books.open_all();
   auto const before = books.total();
@@ -200,13 +201,19 @@ TEST_CASE("core: what is idle for too long goes, but min_idle stay, and not all 
   books.core.make_round(books.now);
   CHECK(books.close_all() == 0);
   books.now += 5h;  // a housekeeper that was late
-  std::size_t rounds = 0;
+  std::size_t seconds = 0;
   while (books.total() > 2) {
-    books.core.make_round(books.now);
-    CHECK(books.close_all() <= std::max<std::size_t>(1, before / 4));
-    ++rounds;
+    std::size_t closed = 0;
+    for (int i = 0; i < 10; ++i) {  // the shell makes another round after each that closed something
+      books.core.make_round(books.now);
+      closed += books.close_all();
+    }
+    CHECK(closed <= std::max<std::size_t>(1, before / 4));
+    books.now = books.core.next_round(books.now).time_point();
+    ++seconds;
+    REQUIRE(seconds < 20);
   }
-  CHECK(rounds > 3);
+  CHECK(seconds > 3);
   books.core.make_round(books.now + 1h);
   CHECK(books.close_all() == 0);
 }

@@ -214,13 +214,15 @@ class PoolCore {
 
   /// Looks for what is too old, idle for too long, or stale.
   void make_round(PoolTime now) {
-    std::size_t unneeded = std::max<std::size_t>(1, all_.size() / 4);
+    // A round follows at once where the last one found something to close: it is time that makes it gradual.
+    std::size_t unneeded = now < next_trim_ ? 0 : std::max<std::size_t>(1, all_.size() / 4);
     for (PoolEntry *entry = parked_.first(), *next = nullptr; entry != nullptr; entry = next) {
       next = entry->behind;
       if (is_expired(*entry, now)) {
         retire(*entry, now);
       } else if (unneeded > 0 && parked_.size() > options_.min_idle && is_idle_too_long(*entry, now)) {
         --unneeded;
+        next_trim_ = now + longest_round_;
         begin_closing(*entry);
       }
     }
@@ -232,6 +234,7 @@ class PoolCore {
         begin_closing(*entry);
       } else if (unneeded > 0 && is_idle_too_long(*entry, now)) {
         --unneeded;
+        next_trim_ = now + longest_round_;
         begin_closing(*entry);
       }
     }
@@ -574,7 +577,7 @@ class PoolCore {
       next = std::min(next, std::max(entry.expires, next_retirement_));
     }
     if (entry.late || parked_.size() > options_.min_idle) {
-      next = std::min(next, later(entry.since, options_.idle_timeout));
+      next = std::min(next, std::max(later(entry.since, options_.idle_timeout), next_trim_));
     }
     return next;
   }
@@ -594,6 +597,7 @@ class PoolCore {
   std::size_t retiring_ = 0;  // of the parked ones
   std::uint64_t generation_ = 0;
   PoolTime next_retirement_ = PoolTime::min();
+  PoolTime next_trim_ = PoolTime::min();
   PoolTime next_round_ = PoolTime::min();
   PoolOrders orders_;
   bool is_missed_ = false;  // somebody was turned away since the last connect began
