@@ -52,6 +52,9 @@ class FaultProxy {
   /// How many connections the network has forgotten.
   int forgotten() const noexcept { return forgotten_; }
 
+  /// How often a client has sent something: each time it waits for an answer, that is a round trip.
+  int sent() const noexcept { return sent_; }
+
  private:
   using Clock = std::chrono::steady_clock;
 
@@ -120,7 +123,10 @@ class FaultProxy {
       ::poll(fds.data(), fds.size(), 5);
       for (std::size_t i = 0; i < links.size(); ++i) {
         forget(links[i]);
-        if (fds[2 * i + 1].revents != 0) pass(links[i], links[i].client, links[i].server);
+        if (fds[2 * i + 1].revents != 0) {
+          ++sent_;
+          pass(links[i], links[i].client, links[i].server);
+        }
         if (fds[2 * i + 2].revents != 0) pass(links[i], links[i].server, links[i].client);
       }
       std::erase_if(links, [](Link const& link) { return link.is_over; });
@@ -162,6 +168,7 @@ class FaultProxy {
   Socket listener_;
   std::atomic<std::chrono::milliseconds::rep> forget_after_{0};  // 0: never
   std::atomic<int> forgotten_{0};
+  std::atomic<int> sent_{0};
   std::jthread thread_;
 };
 

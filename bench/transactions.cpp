@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: MIT
+//
+// bench_transactions [--quick]: transactions on the PostgreSQL server that DB_URL names, through the
+// bulkhead and the pool, beside bare libpqxx on as many connections of its own. Samples
+// are taken in turns; what counts are ratios of their medians. No target changes the exit
+// code.
+#include <pqxx/pqxx>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "db_bulkhead/db_bulkhead.hpp"
+#include "db_bulkhead/pqxx.hpp"
+#include "support/fault_proxy.hpp"
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using db_bulkhead::Deadline;
+using db_bulkhead::SessionReset;
+using namespace std::chrono_literals;
+
+constexpr char const* table = "db_bulkhead_bench";
+
+struct Statement {
+  char const* name;
+  std::string (*text)(std::size_t row);
+};
+constexpr std::array statements{
+    Statement{"SELECT of one row",
+              [](std::size_t row) {
+                return "SELECT n FROM " + std::string{table} + " WHERE id = " + std::to_string(row);
+              }},
+    Statement{"UPDATE of one row", [](std::size_t row) {
+                return "UPDATE " + std::string{table} + " SET n = n + 1 WHERE id = " + std::to_string(row);
+              }}};
+
+// ---- what is compared ----
+
+// Runs `sql` as one transaction of the thread's; may be called by as many threads as it was made for.
+struct Runner {
+  virtual ~Runner() = default;
+  virtual void run(std::size_t thread, std::string const& sql) = 0;
+};
+
+class Bare : public Runner {
+ public:
+  Bare(std::string const& url, std::size_t threads) {
+    for (std::size_t i = 0; i < threads; ++i) connections_.push_back(std::make_unique<pqxx::connection>(url));
+  }
+  void run(std::size_t thread, std::string const& sql) override {
+    pqxx::work work{*connections_[thread]};
+    work.exec(sql);
+    work.commit();
+  }
+
+ private:
+  std::vector<std::unique_ptr<pqxx::connection>> connections_;
+};
+
+class Bulkhead : public Runner {
+ public:
+  Bulkhead(std::string const& url, std::size_t threads, SessionReset reset)
+      : pool_{url, {.max_size = threads, .reset = reset}}, bulkhead_{pool_, {.concurrent = threads}} {}
+  void run(std::size_t, std::string const& sql) override {
+    bulkhead_.transaction(0ns, [&](pqxx::dbtransaction& tx) { tx.exec(sql); });
+  }
+
+ private:
+  db_bulkhead::PqxxPool pool_;
+  db_bulkhead::DbBulkhead<db_bulkhead::PqxxPool> bulkhead_;
+};
+
+struct Way {
+  char const* name;
+  std::function<std::unique_ptr<Runner>(std::string const& url, std::size_t threads)> make;
+};
+
+std::vector<Way> ways() {
+  auto const with = [](SessionReset reset) {
+    return [reset](std::string const& url, std::size_t threads) {
+      return std::make_unique<Bulkhead>(url, threads, reset);
+    };
+  };
+  return {{"bare libpqxx",
+           [](std::string const& url, std::size_t threads) { return std::make_unique<Bare>(url, threads); }},
+          {"bulkhead + pool, reset none", with(SessionReset::none)},
+          {"bulkhead + pool, reset clean", with(SessionReset::clean)},
+          {"bulkhead + pool, discard_all", with(SessionReset::discard_all)}};
+}
+
+// ---- measuring ----
+
+struct Sample {
+  double rate, p50, p99;  // a second, microseconds
+};
+
+double quantile(std::vector<double>& values, double part) {
+  auto const index = static_cast<std::size_t>(part * static_cast<double>(values.size() - 1));
+  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(index), values.end());
+  return values[index];
+}
+
+Sample measure(Runner& runner, std::size_t threads, Statement const& statement, Clock::duration length) {
+  std::vector<std::vector<double>> times(threads);
+  auto const start = Clock::now();
+  {
+    std::vector<std::jthread> workers;
+    for (std::size_t thread = 0; thread < threads; ++thread) {
+      workers.emplace_back([&, thread] {
+        std::string const sql = statement.text(thread);
+        for (auto before = Clock::now(); before < start + length;) {
+          runner.run(thread, sql);
+          auto const after = Clock::now();
+          times[thread].push_back(std::chrono::duration<double, std::micro>(after - before).count());
+          before = after;
+        }
+      });
+    }
+  }
+  double const seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  std::vector<double> all;
+  for (auto const& of_thread : times) all.insert(all.end(), of_thread.begin(), of_thread.end());
+  return {static_cast<double>(all.size()) / seconds, quantile(all, 0.5), quantile(all, 0.99)};
+}
+
+double median(std::vector<Sample> const& samples, double Sample::*figure) {
+  std::vector<double> values;
+  for (Sample const& sample : samples) values.push_back(sample.*figure);
+  return quantile(values, 0.5);
+}
+
+void compare(std::string const& url, Statement const& statement, std::size_t threads, int count,
+             Clock::duration length) {
+  auto const all = ways();
+  std::vector<std::unique_ptr<Runner>> runners;
+  for (Way const& way : all) runners.push_back(way.make(url, threads));
+  std::vector<std::vector<Sample>> samples(all.size());
+  for (int i = 0; i <= count; ++i) {
+    for (std::size_t way = 0; way < all.size(); ++way) {
+      Sample const sample = measure(*runners[way], threads, statement, length);
+      if (i > 0) samples[way].push_back(sample);  // the first round opens connections
+    }
+  }
+  std::printf("\n%s, %zu thread%s, %zu connection%s\n", statement.name, threads, threads == 1 ? "" : "s",
+              threads, threads == 1 ? "" : "s");
+  std::printf("%-34s%10s%10s%10s%10s\n", "", "a second", "p50 us", "p99 us", "to bare");
+  double const bare = median(samples[0], &Sample::rate);
+  for (std::size_t way = 0; way < all.size(); ++way) {
+    double const rate = median(samples[way], &Sample::rate);
+    std::printf("%-34s%10.0f%10.0f%10.0f%10.2f", all[way].name, rate, median(samples[way], &Sample::p50),
+                median(samples[way], &Sample::p99), rate / bare);
+    if (way == 1) std::printf(" (target >= 0.97: %s)", rate / bare >= 0.97 ? "met" : "NOT MET");
+    std::printf("\n");
+  }
+}
+
+// ---- round trips, and the price of a reset ----
+
+std::string parameter(std::string const& url, std::string_view keyword) {
+  db_bulkhead::detail::RawConninfo const options{PQconninfoParse(url.c_str(), nullptr)};
+  for (auto option = options.get(); option != nullptr && option->keyword != nullptr; ++option) {
+    if (keyword == option->keyword && option->val != nullptr) return option->val;
+  }
+  return {};
+}
+
+// What the client sends, seen by a proxy between the two. A reset is sent and not waited for.
+void count_round_trips(std::string const& url) {
+  FaultProxy const proxy{
+      parameter(url, "hostaddr").empty() ? parameter(url, "host") : parameter(url, "hostaddr"),
+      parameter(url, "port").empty() ? "5432" : parameter(url, "port")};
+  std::string const by_proxy = "hostaddr=127.0.0.1 sslmode=disable port=" + proxy.port() +
+                               " user=" + parameter(url, "user") + " dbname=" + parameter(url, "dbname") +
+                               " password='" + parameter(url, "password") + "'";
+  std::printf("\nMessages sent for a transaction of one SELECT\n");
+  for (Way const& way : ways()) {
+    auto const runner = way.make(by_proxy, 1);
+    constexpr int count = 100;
+    runner->run(0, statements[0].text(0));
+    int const before = proxy.sent();
+    for (int i = 0; i < count; ++i) runner->run(0, statements[0].text(0));
+    std::printf("%-34s%10.2f\n", way.name, static_cast<double>(proxy.sent() - before) / count);
+  }
+}
+
+void price_resets(std::string const& url, int count) {
+  pqxx::connection connection{url};
+  pqxx::nontransaction tx{connection};
+  struct Text {
+    char const* name;
+    char const* sql;
+  };
+  constexpr std::array texts{
+      Text{"an empty query", ""},
+      Text{"what clean sends",
+           "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; CLOSE ALL; SET SESSION AUTHORIZATION DEFAULT; "
+           "RESET ALL; "
+           "UNLISTEN *; SELECT pg_catalog.pg_advisory_unlock_all(); DISCARD TEMP; DISCARD SEQUENCES; "},
+      Text{"DISCARD ALL", "DISCARD ALL"}};
+  std::array<std::vector<double>, texts.size()> times;
+  for (int i = 0; i < 500 * count; ++i) {
+    for (std::size_t text = 0; text < texts.size(); ++text) {
+      auto const before = Clock::now();
+      tx.exec(texts[text].sql);
+      times[text].push_back(std::chrono::duration<double, std::micro>(Clock::now() - before).count());
+    }
+  }
+  std::printf("\nA round trip of a reset alone, median\n");
+  for (std::size_t text = 0; text < texts.size(); ++text) {
+    std::printf("%-34s%10.1f us\n", texts[text].name, quantile(times[text], 0.5));
+  }
+}
+
+void run(std::string const& url, bool quick) {
+  pqxx::connection connection{url};
+  pqxx::nontransaction setup{connection};
+  setup.exec(std::string{"DROP TABLE IF EXISTS "} + table);
+  setup.exec(std::string{"CREATE TABLE "} + table + " (id int PRIMARY KEY, n int) WITH (fillfactor = 50)");
+  setup.exec(std::string{"INSERT INTO "} + table + " SELECT i, 0 FROM generate_series(0, 63) i");
+  int const count = quick ? 3 : 9;
+  for (Statement const& statement : statements) {
+    for (std::size_t const threads : {1U, 8U}) compare(url, statement, threads, count, quick ? 100ms : 250ms);
+  }
+  count_round_trips(url);
+  price_resets(url, count);
+  setup.exec(std::string{"DROP TABLE "} + table);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  char const* const url = std::getenv("DB_URL");
+  if (url == nullptr || *url == '\0') {
+    std::fprintf(stderr, "bench_transactions: set DB_URL to a PostgreSQL server; ./run bench starts one\n");
+    return 2;
+  }
+  try {
+    run(url, argc > 1 && std::string_view{argv[1]} == "--quick");
+    return 0;
+  } catch (std::exception const& error) {
+    std::fprintf(stderr, "bench_transactions: %s\n", error.what());
+    return 1;
+  }
+}
