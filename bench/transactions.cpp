@@ -71,8 +71,9 @@ class Bare : public Runner {
 
 class Bulkhead : public Runner {
  public:
-  Bulkhead(std::string const& url, std::size_t threads, SessionReset reset)
-      : pool_{url, {.max_size = threads, .reset = reset}}, bulkhead_{pool_, {.concurrent = threads}} {}
+  Bulkhead(std::string const& url, std::size_t threads, SessionReset reset, bool lazy = false)
+      : pool_{url, {.max_size = threads, .reset = reset, .lazy_reset = lazy}},
+        bulkhead_{pool_, {.concurrent = threads}} {}
   void run(std::size_t, std::string const& sql) override {
     bulkhead_.transaction(0ns, [&](pqxx::dbtransaction& tx) { tx.exec(sql); });
   }
@@ -97,7 +98,10 @@ std::vector<Way> ways() {
            [](std::string const& url, std::size_t threads) { return std::make_unique<Bare>(url, threads); }},
           {"bulkhead + pool, reset none", with(SessionReset::none)},
           {"bulkhead + pool, reset clean", with(SessionReset::clean)},
-          {"bulkhead + pool, discard_all", with(SessionReset::discard_all)}};
+          {"bulkhead + pool, discard_all", with(SessionReset::discard_all)},
+          {"bulkhead + pool, clean, lazy", [](std::string const& url, std::size_t threads) {
+             return std::make_unique<Bulkhead>(url, threads, SessionReset::clean, true);
+           }}};
 }
 
 // ---- measuring ----

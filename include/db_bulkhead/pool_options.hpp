@@ -103,6 +103,11 @@ struct PoolOptions {
   bool require_tls = false;
   /// How the session is reset on return.
   SessionReset reset = SessionReset::clean;
+  /// Leaves the reset out where the borrower's commands, by their tags, only read and wrote rows, and began
+  /// and ended transactions. What a function does to the session cannot be seen (set_config,
+  /// pg_advisory_lock, or one of yours), nor SELECT INTO a temporary table: for services that use none of
+  /// these.
+  bool lazy_reset = false;
   /// Run on a new connection and with each reset, in the same query. So it must be repeatable (with `clean`,
   /// PREPARE is not), possible in a transaction (VACUUM is not), and leave none open.
   std::string init_sql{};

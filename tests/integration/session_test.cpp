@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "catch.hpp"
+#include "db_bulkhead/db_bulkhead.hpp"
 #include "db_bulkhead/pqxx.hpp"
 #include "server.hpp"
 
@@ -162,6 +163,45 @@ TEST_CASE("a reset waits for nobody's transaction, whatever the borrower set") {
       {"SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL SERIALIZABLE, READ ONLY, DEFERRABLE"});
   PqxxLease const lease = f.pool.acquire(Deadline::after(10s));
   CHECK(lease->backendpid() == pid);
+}
+
+TEST_CASE("a lazy reset is left out after commands that only touch rows, and after no others") {
+  TestTable table{"id int"};
+  PqxxPool pool{test_dsn(), {.max_size = 1, .lazy_reset = true, .init_sql = "SET app.tenant = 'initial'"}};
+  auto const resets_after = [&](std::vector<std::string> const& statements) {
+    {
+      PqxxLease lease = pool.acquire(Deadline::after(30s));
+      for (auto const& sql : statements) {
+        try {
+          pqxx::nontransaction tx{*lease};
+          tx.exec(sql);
+        } catch (pqxx::sql_error const&) {
+        }
+      }
+    }
+    return pool.stats().resetting == 1;  // it was sent, and not read yet
+  };
+  CHECK_FALSE(resets_after({}));
+  CHECK_FALSE(
+      resets_after({"SELECT 1", "INSERT INTO " + table.name() + " VALUES (1)", "BEGIN",
+                    "UPDATE " + table.name() + " SET id = 2", "SAVEPOINT a", "SELECT 1/0", "ROLLBACK"}));
+  for (std::string const dirt :
+       {"SET app.tenant = 'other'", "RESET app.tenant", "LISTEN left_behind",
+        "CREATE TEMP TABLE left_behind (i int)", "DECLARE left_behind CURSOR WITH HOLD FOR SELECT 1",
+        "DO $$ BEGIN PERFORM set_config('app.tenant', 'x', false); END $$", "SET ROLE pg_monitor",
+        "DISCARD ALL"}) {
+    CAPTURE(dirt);
+    CHECK(resets_after({"SELECT 1", dirt}));
+    CHECK_FALSE(resets_after({"SELECT 1"}));
+    PqxxLease lease = pool.acquire(Deadline::after(30s));
+    pqxx::nontransaction tx{*lease};
+    CHECK(tx.exec("SELECT current_setting('app.tenant')")[0][0].as<std::string>() == "initial");
+  }
+  // The bulkhead's own settings are the transaction's.
+  DbBulkhead bulkhead{pool, {.concurrent = 1}};
+  bulkhead.transaction({.statement_timeout = 10s, .lock_timeout = 10s},
+                       [](pqxx::dbtransaction& tx) { tx.exec("SELECT 1"); });
+  CHECK(pool.stats().resetting == 0);
 }
 
 TEST_CASE("a reset of none keeps the session as it is, but for an open transaction") {

@@ -137,6 +137,7 @@ class PqxxConnection {
     if (reply.failed || !is_idle()) return ResetProgress::failed;
     // Whatever arrived for the last borrower arrived before the last answer.
     detail::drop_notifications(raw());
+    watch_->forget_loan();
     return ResetProgress::done;
   }
 
@@ -167,6 +168,7 @@ class PqxxConnection {
     if (!reply.succeeded() || !reply.value || reply.value->size() < 3) return false;
     writable_ = reply.value->substr(0, 2) != "on";
     statement_timeout_ = std::chrono::milliseconds{std::stoll(reply.value->substr(2))};
+    watch_->forget_loan();  // all until now was the pool's own
     return true;
   }
 

@@ -38,6 +38,7 @@ class PqxxConnector {
       : provider_{std::move(provider)},
         eviction_{options.eviction},
         require_tls_{options.require_tls},
+        lazy_{options.lazy_reset},
         forgets_prepared_{reset_of(options) == SessionReset::discard_all},
         greeting_{greeting_for(options)},
         script_{script_for(options)} {
@@ -78,9 +79,10 @@ class PqxxConnector {
   int backend_pid(PqxxConnection& connection) noexcept { return PQbackendPID(connection.raw()); }
 
   ResetProgress begin_reset(PqxxConnection& connection, QueueWait longest) noexcept try {
+    bool const needs_reset = !lazy_ || connection.watch().touched();
     if (!connection.end_transaction(longest)) return ResetProgress::failed;
     if (!connection.forget_borrower(forgets_prepared_)) return ResetProgress::failed;
-    return connection.send_reset(script_);
+    return needs_reset ? connection.send_reset(script_) : ResetProgress::done;
   } catch (...) {
     return ResetProgress::failed;
   }
@@ -158,6 +160,7 @@ class PqxxConnector {
   std::function<std::string()> provider_;
   EvictionRule eviction_;
   bool require_tls_;
+  bool lazy_;
   bool forgets_prepared_;
   std::string greeting_;  // what a new session is sent
   std::string script_;    // what resets one

@@ -108,6 +108,7 @@ class PqxxTransaction final : public DriverTransaction {
       throw ConnectionUnavailable{Unavailable::timed_out, "no time left to begin a transaction"};
     }
     std::string marker = next_marker();
+    bool const touched = connection.watch().touched();  // what is set here is gone with the transaction
     SocketWait wait{options.deadline};
     Reply const reply = run_query(
         connection.raw(), begin_statement(options, connection.statement_timeout(), marker).c_str(), wait);
@@ -117,7 +118,7 @@ class PqxxTransaction final : public DriverTransaction {
     if (reply.failed || connection.transaction_status() != PQTRANS_INTRANS) {
       throw ConnectionUnavailable{Unavailable::begin_failed, "BEGIN failed" + in_brackets(reply.sqlstate)};
     }
-    connection.watch().arm(options.access != Access::read_only);
+    connection.watch().arm(options.access != Access::read_only, touched);
     return marker;
   }
 

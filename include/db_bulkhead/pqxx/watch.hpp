@@ -42,8 +42,9 @@ class SessionWatch {
   PGconn* raw() const noexcept { return raw_; }
 
   /// Forgets what was seen: a new transaction begins, in which writing is to be expected or not.
-  void arm(bool writes) noexcept {
+  void arm(bool writes, bool touched) noexcept {
     boundary_crossed_ = rolled_back_ = false;
+    touched_ = touched;
     sqlstate_[0] = '\0';
     writes_ = writes;
   }
@@ -52,7 +53,12 @@ class SessionWatch {
   void forget_loan() noexcept {
     met_ = 0;
     writes_ = true;
+    touched_ = false;
   }
+
+  /// Whether a command was seen since `forget_loan` that may have changed the session: any that does more
+  /// than read and write rows, begin and end transactions. What a function did inside of one cannot be seen.
+  bool touched() const noexcept { return touched_; }
 
   /// Calls `f` with each SQLSTATE that was met since `forget_loan`, once; the last of many. Not with 25006
   /// (read-only transaction) where writing was not to be expected.
@@ -100,11 +106,24 @@ class SessionWatch {
       return;
     }
     std::string_view const tag{PQcmdStatus(result)};
+    touched_ = touched_ || !is_harmless(tag);
     if (tag == "ROLLBACK") rolled_back_ = true;
     if (tag == "DEALLOCATE ALL" || tag == "DISCARD ALL") prepared_dropped_ = true;
     if (tag == "BEGIN" || tag == "START TRANSACTION" || tag == "COMMIT" || tag == "PREPARE TRANSACTION") {
       boundary_crossed_ = true;
     }
+  }
+
+  // By the tag's first word; what follows are numbers of rows. ROLLBACK PREPARED and the like are harmless
+  // too.
+  static bool is_harmless(std::string_view tag) noexcept {
+    auto const word = tag.substr(0, tag.find(' '));
+    for (std::string_view const harmless :
+         {"", "SELECT", "INSERT", "UPDATE", "DELETE", "MERGE", "COPY", "FETCH", "SHOW", "EXPLAIN", "BEGIN",
+          "START", "COMMIT", "ROLLBACK", "SAVEPOINT", "RELEASE"}) {
+      if (word == harmless) return true;
+    }
+    return false;
   }
 
   void remember(std::string_view code) noexcept {
@@ -122,6 +141,7 @@ class SessionWatch {
   bool prepared_dropped_ = false;
   bool last_result_was_error_ = false;
   bool writes_ = true;
+  bool touched_ = false;
   char sqlstate_[6] = {};
   std::array<std::array<char, 5>, 8> errors_{};
   std::size_t met_ = 0;
