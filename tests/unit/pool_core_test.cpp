@@ -536,3 +536,21 @@ TEST_CASE("core: no more is opened after an outage than is asked for") {
   books.core.connected(probe, books.now);
   CHECK_FALSE(books.core.may_connect(books.now));
 }
+
+TEST_CASE("core: what was opened since a failover stays when others of before come back", "[row-40]") {
+  PoolBooks books{{.max_size = 3}};
+  auto const lent = lend_all(books, 2);
+  books.core.evict_older(*lent[0]);
+  books.core.discard(*lent[0]);
+  books.close_all();
+  Entry* const young = books.lend();
+  books.core.give_back(*young, false, books.now);
+  REQUIRE(young->phase == Phase::idle);
+  books.core.evict_older(*lent[1]);
+  CHECK(young->phase == Phase::idle);
+  CHECK(books.lend() == young);
+  books.core.evict_older(*young);  // another failover
+  books.core.give_back(*lent[1], false, books.now);
+  CHECK(lent[1]->phase == Phase::closing);
+  CHECK(books.total() == 2);
+}

@@ -115,7 +115,7 @@ class Model {
     switch (below(8)) {
       case 0: return books_.core.discard(entry);
       case 1: entry.resetting = true; return books_.core.set_aside(entry, books_.now);
-      case 2: books_.core.evict_older(); return books_.core.discard(entry);
+      case 2: books_.core.evict_older(entry); return books_.core.discard(entry);
       default: return books_.core.give_back(entry, one_in(2), books_.now);
     }
   }

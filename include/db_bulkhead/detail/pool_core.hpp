@@ -317,15 +317,15 @@ class PoolCore {
 
   /// Everything opened before now goes: what is idle at once, what is lent when it comes back.
   void evict_all() {
-    evict_older();
+    begin_generation();
     pace_.retry_now();
     orders_.connect = true;
   }
 
-  void evict_older() {
-    ++generation_;
-    while (close_oldest()) {
-    }
+  /// The same, for what a borrower met on `witness`. One of an older generation knows nothing of this one:
+  /// many come back after a failover, and each would take what was opened since.
+  void evict_older(PoolEntry const& witness) {
+    if (witness.generation == generation_) begin_generation();
   }
 
   void suspend() {
@@ -498,6 +498,12 @@ class PoolCore {
   }
 
   // ---- going ----
+
+  void begin_generation() {
+    ++generation_;
+    while (close_oldest()) {
+    }
+  }
 
   bool is_unfit(PoolEntry const& entry) const noexcept {
     return closed_ || entry.generation != generation_ || alive() > max_size_;

@@ -382,7 +382,7 @@ class PoolState {
     bool buries = false;
     change([&] {
       if (entry.leak_told) returned = report_on(entry, now, true);
-      if (verdict == Verdict::evict_older) core_.evict_older();
+      if (verdict == Verdict::evict_older) core_.evict_older(entry);
       if (progress != ResetProgress::failed) {
         core_.give_back(entry, progress == ResetProgress::pending, now);
       } else {
