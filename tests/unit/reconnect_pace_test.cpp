@@ -156,3 +156,13 @@ TEST_CASE("the backoff grows while other connections do their work", "[row-36]")
   }
   CHECK(pace.outage().next - pace.outage().last >= backoff.longest / 4);
 }
+
+TEST_CASE("no wait is shorter than the clock can tell") {
+  for (std::uint_fast32_t seed = 1; seed <= 100; ++seed) {
+    ReconnectPace pace{{.first = 2ns, .longest = 2ns, .refused = 1ns}, 4, seed};
+    pace.failed(trouble(), start, start);
+    CHECK(pace.allowed(start) == 0);
+    pace.failed(trouble(ConnectFailure::refused), start, start);
+    CHECK(pace.allowed(start) == 0);
+  }
+}

@@ -101,8 +101,8 @@ class ReconnectPace {
   std::chrono::nanoseconds draw(ConnectFailure kind) {
     std::chrono::nanoseconds const bound = kind == ConnectFailure::refused ? backoff_.refused : doubled();
     // Full jitter starts at zero, and has tried more than 20 times in the first 10 s with one seed in
-    // hundreds.
-    auto const floor = bound / 4;
+    // hundreds. A wait of zero is none: whoever waits would not be told of the failure.
+    auto const floor = std::max<std::chrono::nanoseconds>(bound / 4, std::chrono::nanoseconds{1});
     return std::chrono::nanoseconds{
         std::uniform_int_distribution<std::chrono::nanoseconds::rep>{floor.count(), bound.count()}(random_)};
   }
