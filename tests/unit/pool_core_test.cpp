@@ -554,3 +554,16 @@ TEST_CASE("core: what was opened since a failover stays when others of before co
   CHECK(lent[1]->phase == Phase::closing);
   CHECK(books.total() == 2);
 }
+
+TEST_CASE("core: no keepalive saves what is to be replaced", "[row-33]") {
+  PoolBooks books{
+      {.max_size = 2, .min_idle = 1, .max_lifetime = 100s, .lifetime_jitter = 0ns, .keepalive = 10ms}};
+  books.open_all();
+  Entry* const old = books.entries[0].get();
+  books.now += 100s;
+  books.core.make_round(books.now);
+  CHECK(books.core.next_to_prove(books.now) == nullptr);
+  REQUIRE(books.core.may_connect(books.now));
+  books.core.connected(books.begin_connecting(), books.now);
+  CHECK(old->phase == Phase::closing);
+}

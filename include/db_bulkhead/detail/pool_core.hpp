@@ -258,7 +258,7 @@ class PoolCore {
   PoolEntry* next_to_prove(PoolTime now) {
     for (auto const* list : {&parked_, &set_aside_}) {
       for (PoolEntry* entry = list->first(); entry != nullptr; entry = entry->behind) {
-        if (now < later(entry->proven, options_.keepalive)) continue;
+        if (is_going(*entry) || now < later(entry->proven, options_.keepalive)) continue;
         unpark(*entry);
         set_phase(*entry, Phase::validating);
         return entry;
@@ -541,6 +541,11 @@ class PoolCore {
     if (replaced || !replaceable) begin_closing(entry);
   }
 
+  // Its replacement is on its way. A proof would only take it out of line, again and again.
+  bool is_going(PoolEntry const& entry) const noexcept {
+    return entry.retiring && !suspended_ && !pace_.is_failing();
+  }
+
   void retire_one() {
     for (PoolEntry* entry = parked_.first(); entry != nullptr; entry = entry->behind) {
       if (entry->retiring) return begin_closing(*entry);
@@ -577,7 +582,7 @@ class PoolCore {
   PoolTime due(PoolEntry const& entry) const noexcept {
     if (entry.phase == Phase::leased) return entry.leak_told ? PoolTime::max() : entry.leak_due;
     if (!is_parked(entry)) return PoolTime::max();
-    PoolTime next = later(entry.proven, options_.keepalive);
+    PoolTime next = is_going(entry) ? PoolTime::max() : later(entry.proven, options_.keepalive);
     // What is old and has to stay for now is no reason to wake: every round looks at it.
     if (!entry.retiring && !pace_.is_failing()) {
       next = std::min(next, std::max(entry.expires, next_retirement_));
