@@ -247,7 +247,7 @@ class Shell {
     if (is_suspended_) REQUIRE(takers_.empty());
     // Whatever is wanted, there is somebody who will see to it.
     bool const is_wanted = takers_.size() > connecting || is_missed_;
-    if (is_wanted && !is_suspended_ && total < core.max_size()) {
+    if (is_wanted && !is_suspended_ && !core.is_closed() && total < core.max_size()) {
       REQUIRE(std::any_of(connectors_.begin(), connectors_.end(), [](Sleeper const& each) {
         return each.busy_with != nullptr || each.is_rung || !each.until.is_never();
       }));
@@ -318,11 +318,13 @@ class Shell {
     std::size_t parked = 0, beyond = 0;
     for (auto const& entry : books_.entries) {
       if (!is_parked(*entry)) continue;
-      REQUIRE(books_.now <
-              entry->expires + (entry->expires < detail::PoolTime::max() - patience ? patience : 0s));
+      auto const is_late = [&](PoolBooks::Time due) {
+        return Deadline::at(due).passed(books_.now - patience);
+      };
+      // Rounds are not made as often as the shortest lives would need.
+      REQUIRE_FALSE((books_.options.max_lifetime >= 1s && is_late(entry->expires)));
       ++parked;
-      beyond +=
-          Deadline::after(books_.options.idle_timeout, entry->since).passed(books_.now - patience) ? 1U : 0U;
+      beyond += is_late(Deadline::after(books_.options.idle_timeout, entry->since).time_point()) ? 1U : 0U;
     }
     if (parked > books_.options.min_idle) REQUIRE(beyond <= books_.options.min_idle);
     if (books_.options.max_lifetime > 5s && books_.total() < core.max_size()) {
@@ -361,7 +363,7 @@ class Shell {
 
 TEST_CASE("core: no random course of things lets anybody sleep over what is wanted",
           "[row-15][row-17][row-36]") {
-  for (std::uint_fast32_t seed = 1; seed <= 300; ++seed) {
+  for (std::uint_fast32_t seed = 1; seed <= 400; ++seed) {
     CAPTURE(seed);
     Shell{seed}.run(500);
   }
