@@ -567,3 +567,18 @@ TEST_CASE("core: no keepalive saves what is to be replaced", "[row-33]") {
   books.core.connected(books.begin_connecting(), books.now);
   CHECK(old->phase == Phase::closing);
 }
+
+TEST_CASE("core: however often it is looked at, nothing ends before its time", "[row-33]") {
+  for (std::uint_fast32_t seed = 1; seed <= 50; ++seed) {
+    PoolBooks books{{.max_size = 1, .max_lifetime = 100s, .lifetime_jitter = 90s}, seed};
+    Entry* const entry = books.lend();
+    PoolTime const expires = entry->expires;
+    books.core.give_back(*entry, false, books.now);
+    while (entry->phase == Phase::idle) {
+      books.now += 100ms;
+      books.core.make_round(books.now);
+    }
+    CHECK(books.now >= expires);
+    CHECK(books.now < expires + 100ms);
+  }
+}

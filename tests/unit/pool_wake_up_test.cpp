@@ -252,9 +252,11 @@ class Shell {
         return each.busy_with != nullptr || each.is_rung || !each.until.is_never();
       }));
     }
+    bool const is_idle = housekeeper_.busy_with == nullptr && !housekeeper_.is_rung;
+    if (is_idle) REQUIRE(core.counts().in(Phase::closing) == 0);
     bool const is_kept = std::any_of(books_.entries.begin(), books_.entries.end(),
                                      [](auto const& entry) { return is_parked(*entry); });
-    if (is_kept && housekeeper_.busy_with == nullptr && !housekeeper_.is_rung) {
+    if (is_kept && is_idle) {
       REQUIRE(housekeeper_.until <= Deadline::at(books_.now + 1s));
     }
   }
