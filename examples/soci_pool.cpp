@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: MIT
 //
-// A bulkhead over SOCI's connection_pool. SOCI has no time-out but milliseconds, no reset between borrowers,
-// and its commit() does not look at what the server answered: the traits send COMMIT themselves and do.
+// A bulkhead over SOCI's connection_pool, with SOCI's backend for PostgreSQL.
+//
+// What SOCI does not tell, the traits read from libpq's handle. SOCI's commit() returns where the server
+// answered COMMIT with ROLLBACK, and its exceptions do not say whether the session is lost; so COMMIT is
+// sent and judged here. What stays unnoticed is a callback that sends COMMIT AND CHAIN, or COMMIT and BEGIN.
 #include <libpq-fe.h>
 #include <soci/postgresql/soci-postgresql.h>
 #include <soci/soci.h>
@@ -9,6 +12,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
+#include <exception>
 #include <limits>
 #include <memory>
 #include <stdexcept>
@@ -34,12 +39,21 @@ class SociLease {
   }
 
   soci::session& operator*() const { return pool_->at(position_); }
-  void discard() noexcept { discard_ = true; }
+  void discard() noexcept { discard_ = true; }  // the next borrower opens it anew
+
+  // is_connected() asks the server: a round trip for each loan, but what died while idle is noticed. It has
+  // to be closed then: open() refuses a session that was open before, dead or not, for ever.
+  void open(std::string const& url) {
+    soci::session& session = pool_->at(position_);
+    if (session.is_connected()) return;
+    session.close();
+    session.open(soci::postgresql, url);
+  }
 
  private:
   void close() noexcept {
     try {
-      pool_->at(position_).close();  // the next borrower opens it anew
+      pool_->at(position_).close();
     } catch (std::exception const&) {
     }
   }
@@ -53,19 +67,24 @@ class SociPool {
  public:
   SociPool(std::string url, std::size_t size) : url_{std::move(url)}, pool_{size} {}
 
+  // Sessions are opened on the caller's thread; connect_timeout in the connection string is the limit then,
+  // not the deadline.
   SociLease acquire(db_bulkhead::Deadline deadline) {
     using Unavailable = db_bulkhead::ConnectionUnavailable;
     std::size_t position = 0;
-    if (!pool_.try_lease(position, milliseconds_to(deadline))) {
-      throw Unavailable{Unavailable::Reason::timed_out, "no session came free in time"};
+    // More than once, because SOCI waits by the wall clock, which somebody may set, and for 24 days at most.
+    while (!pool_.try_lease(position, milliseconds_to(deadline))) {
+      if (deadline.passed()) {
+        throw Unavailable{Unavailable::Reason::timed_out, "no session came free in time"};
+      }
     }
     SociLease lease{pool_, position};
-    // SOCI opens sessions one by one, on the caller's thread, in its own time.
-    if (!(*lease).is_connected()) (*lease).open(soci::postgresql, url_);
+    lease.open(url_);
     return lease;
   }
 
  private:
+  // As SOCI takes it: a negative number is no limit.
   static int milliseconds_to(db_bulkhead::Deadline deadline) {
     if (deadline.is_never()) return -1;
     auto const left = std::chrono::ceil<std::chrono::milliseconds>(deadline.remaining()).count();
@@ -76,19 +95,19 @@ class SociPool {
   soci::connection_pool pool_;
 };
 
+// What a callback gets.
+struct SociTransaction {
+  soci::session& session;
+};
+
 }  // namespace
 
 template <>
 struct db_bulkhead::TransactionTraits<soci::session> {
+  using transaction_type = SociTransaction;
   using Reason = TransactionRolledBack::Reason;
 
-  // What the callback gets, and uses as SOCI's session.
-  struct transaction_type {
-    soci::session& session;
-  };
-  using callback_type = transaction_type;
-
-  static transaction_type begin(soci::session& session, TransactionOptions const& options) {
+  static SociTransaction begin(soci::session& session, TransactionOptions const& options) {
     if (options.isolation != Isolation::server_default || options.access != Access::read_write ||
         options.statement_timeout || options.lock_timeout) {
       throw std::invalid_argument{"this adaptor begins plain transactions only"};
@@ -97,28 +116,26 @@ struct db_bulkhead::TransactionTraits<soci::session> {
     return {session};
   }
 
-  static void check(transaction_type& transaction) {
-    if (PQtransactionStatus(raw(transaction)) == PQTRANS_IDLE) {
+  static void check(SociTransaction& transaction) {
+    if (raw(transaction) == nullptr) throw BoundaryViolated{"the callback closed the session"};
+    if (status(transaction) == PQTRANS_IDLE) {
       throw BoundaryViolated{"the callback ended the transaction itself"};
     }
   }
 
-  static void commit(transaction_type& transaction) {
+  static void commit(SociTransaction& transaction) {
     check(transaction);
-    if (PQtransactionStatus(raw(transaction)) != PQTRANS_INTRANS) {
-      throw TransactionRolledBack{Reason::server_refused, "the callback went on after an error"};
-    }
+    require_committable(transaction);
     Result const result{PQexec(raw(transaction), "COMMIT")};
-    if (std::string_view{PQcmdStatus(result.get())} == "COMMIT") return;
-    char const* const sqlstate = PQresultErrorField(result.get(), PG_DIAG_SQLSTATE);
-    if (sqlstate != nullptr && PQtransactionStatus(raw(transaction)) == PQTRANS_IDLE) {
-      throw TransactionRolledBack{Reason::server_refused, "COMMIT failed", sqlstate};
-    }
-    throw CommitOutcomeUnknown{"COMMIT was sent, but its outcome is not known"};
+    // Only a session that is at rest has read the answer to its end. No memory for a result is doubt, too.
+    if (result && status(transaction) == PQTRANS_IDLE)
+      judge(*result);
+    else
+      in_doubt();
   }
 
-  static void rollback(transaction_type& transaction) {
-    if (PQtransactionStatus(raw(transaction)) != PQTRANS_IDLE) transaction.session.rollback();
+  static void rollback(SociTransaction& transaction) {
+    if (status(transaction) != PQTRANS_IDLE) transaction.session.rollback();
   }
 
  private:
@@ -127,27 +144,59 @@ struct db_bulkhead::TransactionTraits<soci::session> {
   };
   using Result = std::unique_ptr<PGresult, Clear>;
 
-  static PGconn* raw(transaction_type& transaction) {
-    return static_cast<soci::postgresql_session_backend*>(transaction.session.get_backend())->conn_;
+  static void require_committable(SociTransaction& transaction) {
+    switch (status(transaction)) {
+      case PQTRANS_INTRANS: return;
+      case PQTRANS_UNKNOWN: throw TransactionRolledBack{Reason::connection_lost, "the connection is lost"};
+      case PQTRANS_INERROR:
+        throw TransactionRolledBack{Reason::server_refused, "the callback went on after an error"};
+      default: throw TransactionRolledBack{Reason::server_refused, "a statement is still under way"};
+    }
+  }
+
+  static void judge(PGresult& result) {
+    std::string_view const tag{PQcmdStatus(&result)};
+    if (tag == "COMMIT") return;
+    if (tag == "ROLLBACK") {
+      throw TransactionRolledBack{Reason::server_refused, "the server answered COMMIT with ROLLBACK"};
+    }
+    char const* const sqlstate = PQresultErrorField(&result, PG_DIAG_SQLSTATE);
+    // 40003 is the server's own word for not knowing.
+    if (sqlstate == nullptr || std::string_view{sqlstate} == "40003") in_doubt();
+    throw TransactionRolledBack{Reason::server_refused, "COMMIT failed", sqlstate};
+  }
+
+  [[noreturn]] static void in_doubt() {
+    throw CommitOutcomeUnknown{"COMMIT was sent, but its outcome is not known"};
+  }
+
+  // Null where the callback has closed the session, of which libpq says PQTRANS_UNKNOWN.
+  static PGconn* raw(SociTransaction& transaction) {
+    auto* const backend = transaction.session.get_backend();
+    return backend == nullptr ? nullptr : static_cast<soci::postgresql_session_backend*>(backend)->conn_;
+  }
+
+  static PGTransactionStatusType status(SociTransaction& transaction) {
+    return PQtransactionStatus(raw(transaction));
   }
 };
+
+namespace {
+
+struct SociSql {
+  static void run(SociTransaction& transaction, std::string const& text) { transaction.session << text; }
+  static int ask(SociTransaction& transaction, std::string const& text) {
+    int value = 0;
+    transaction.session << text, soci::into(value);
+    return value;
+  }
+};
+
+}  // namespace
 
 int main() {
   return run_with_url("soci_pool", [](std::string const& url) {
     SociPool pool{url, 2};
-    db_bulkhead::DbBulkhead bulkhead{pool, {.concurrent = 1}};
-    show(
-        bulkhead,
-        [](auto& transaction) {
-          int value = 0;
-          transaction.session << "SELECT 42", soci::into(value);
-          return value;
-        },
-        [](auto& transaction) {
-          try {
-            transaction.session << "SELECT no_such_column";
-          } catch (soci::soci_error const&) {
-          }
-        });
+    show<SociSql>(pool);
   });
 }
