@@ -172,25 +172,12 @@ void compare(std::string const& url, Statement const& statement, std::size_t thr
 
 // ---- round trips, and the price of a reset ----
 
-std::string parameter(std::string const& url, std::string_view keyword) {
-  db_bulkhead::detail::RawConninfo const options{PQconninfoParse(url.c_str(), nullptr)};
-  for (auto option = options.get(); option != nullptr && option->keyword != nullptr; ++option) {
-    if (keyword == option->keyword && option->val != nullptr) return option->val;
-  }
-  return {};
-}
-
 // What the client sends, seen by a proxy between the two. A reset is sent and not waited for.
 void count_round_trips(std::string const& url) {
-  FaultProxy const proxy{
-      parameter(url, "hostaddr").empty() ? parameter(url, "host") : parameter(url, "hostaddr"),
-      parameter(url, "port").empty() ? "5432" : parameter(url, "port")};
-  std::string const by_proxy = "hostaddr=127.0.0.1 sslmode=disable port=" + proxy.port() +
-                               " user=" + parameter(url, "user") + " dbname=" + parameter(url, "dbname") +
-                               " password='" + parameter(url, "password") + "'";
+  support::FaultProxy const proxy{url};
   std::printf("\nMessages sent for a transaction of one SELECT\n");
   for (Way const& way : ways()) {
-    auto const runner = way.make(by_proxy, 1);
+    auto const runner = way.make(proxy.dsn(), 1);
     constexpr int count = 100;
     runner->run(0, statements[0].text(0));
     int const before = proxy.sent();

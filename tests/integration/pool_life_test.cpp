@@ -377,18 +377,9 @@ namespace {
 
 // The test server behind a network that forgets silent connections after 200 ms.
 struct ForgetfulNetwork {
-  ForgetfulNetwork()
-      : proxy{test_parameter("hostaddr").empty() ? test_parameter("host") : test_parameter("hostaddr"),
-              test_parameter("port").empty() ? "5432" : test_parameter("port")} {
-    proxy.forget_after(200ms);
-  }
-  std::string dsn() const {
-    return "hostaddr=127.0.0.1 port=" + proxy.port() +
-           " sslmode=disable user=" + conninfo_quoted(test_parameter("user")) +
-           " dbname=" + conninfo_quoted(test_parameter("dbname")) +
-           " password=" + conninfo_quoted(test_parameter("password"));
-  }
-  FaultProxy proxy;
+  ForgetfulNetwork() { proxy.drop_silent_after(200ms); }
+  std::string const& dsn() const { return proxy.dsn(); }
+  support::FaultProxy proxy{test_dsn()};
 };
 
 }  // namespace
