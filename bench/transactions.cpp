@@ -172,18 +172,113 @@ void compare(std::string const& url, Statement const& statement, std::size_t thr
 
 // ---- round trips, and the price of a reset ----
 
-// What the client sends, seen by a proxy between the two. A reset is sent and not waited for.
+// A transaction that asks for all that BEGIN can be told.
+class WithSettings : public Runner {
+ public:
+  explicit WithSettings(std::string const& url)
+      : pool_{url, {.max_size = 1, .reset = SessionReset::none}}, bulkhead_{pool_, {.concurrent = 1}} {}
+  void run(std::size_t, std::string const& sql) override {
+    bulkhead_.transaction({.deadline = Deadline::after(1min),
+                           .statement_timeout = 10s,
+                           .lock_timeout = 10s,
+                           .isolation = db_bulkhead::Isolation::repeatable_read,
+                           .access = db_bulkhead::Access::read_only},
+                          [&](pqxx::dbtransaction& tx) { tx.exec(sql); });
+  }
+
+ private:
+  db_bulkhead::PqxxPool pool_;
+  db_bulkhead::DbBulkhead<db_bulkhead::PqxxPool> bulkhead_;
+};
+
+// Messages for each transaction. What a reset sends is under way still when its transaction is over.
+double sent_by(Runner& runner, support::FaultProxy const& proxy) {
+  constexpr int count = 100;
+  auto const sent_so_far = [&] {
+    std::this_thread::sleep_for(50ms);
+    return proxy.sent();
+  };
+  std::string const sql = statements[0].text(0);
+  runner.run(0, sql);
+  int const before = sent_so_far();
+  for (int i = 0; i < count; ++i) runner.run(0, sql);
+  return static_cast<double>(sent_so_far() - before) / count;
+}
+
 void count_round_trips(std::string const& url) {
   support::FaultProxy const proxy{url};
-  std::printf("\nMessages sent for a transaction of one SELECT\n");
-  for (Way const& way : ways()) {
-    auto const runner = way.make(proxy.dsn(), 1);
-    constexpr int count = 100;
-    runner->run(0, statements[0].text(0));
-    int const before = proxy.sent();
-    for (int i = 0; i < count; ++i) runner->run(0, statements[0].text(0));
-    std::printf("%-34s%10.2f\n", way.name, static_cast<double>(proxy.sent() - before) / count);
+  std::string const& by_proxy = proxy.dsn();
+  std::printf(
+      "\nMessages that the client sends for a transaction of one SELECT, counted by a proxy before the "
+      "server.\n"
+      "BEGIN, SELECT and COMMIT are waited for; a reset, the fourth, only by a borrower who comes before its "
+      "answer\n");
+  auto const print = [&](char const* name, Runner& runner, double target) {
+    double const sent = sent_by(runner, proxy);
+    std::printf("%-34s%10.2f", name, sent);
+    if (target > 0) std::printf(" (target <= %g: %s)", target, sent <= target ? "met" : "NOT MET");
+    std::printf("\n");
+  };
+  auto const all = ways();
+  for (std::size_t way = 0; way < all.size(); ++way) {
+    print(all[way].name, *all[way].make(by_proxy, 1), way == 1 ? 3 : 0);
   }
+  WithSettings with_settings{by_proxy};
+  print("reset none, BEGIN told everything", with_settings, 3);
+}
+
+// Bursts, in turns: within one, a transaction begins as soon as the one before has returned, or after a pause
+// in which the server answers the reset.
+std::vector<double> medians_in_turns(std::vector<std::unique_ptr<Runner>> const& runners, int bursts,
+                                     Clock::duration pause) {
+  constexpr int length = 20;
+  std::vector<std::vector<double>> times(runners.size());
+  std::string const sql = statements[0].text(0);
+  for (int burst = 0; burst < bursts; ++burst) {
+    for (std::size_t way = 0; way < runners.size(); ++way) {
+      for (int i = 0; i < length; ++i) {
+        if (pause.count() > 0) std::this_thread::sleep_for(pause);
+        auto const before = Clock::now();
+        runners[way]->run(0, sql);
+        std::chrono::duration<double, std::micro> const time = Clock::now() - before;
+        if (i > 0) times[way].push_back(time.count());  // the first finds its reset done, or has to connect
+      }
+    }
+  }
+  std::vector<double> medians;
+  for (auto& of_way : times) medians.push_back(quantile(of_way, 0.5));
+  return medians;
+}
+
+void price_transactions(std::string const& url, int count) {
+  auto const all = ways();
+  std::vector<std::unique_ptr<Runner>> runners;
+  for (Way const& way : all) runners.push_back(way.make(url, 1));
+  auto const at_once = medians_in_turns(runners, 10 * count, 0ns);
+  auto const later = medians_in_turns(runners, 4 * count, 1ms);
+  std::printf(
+      "\nA transaction of one SELECT, one thread, median, and what it takes more than with reset none:\n"
+      "the next one comes at once, or after 1 ms\n");
+  std::printf("%-34s%10s%10s%10s%10s\n", "", "us at once", "more", "us later", "more");
+  for (std::size_t way = 0; way < all.size(); ++way) {
+    std::printf("%-34s%10.1f%10.1f%10.1f%10.1f\n", all[way].name, at_once[way], at_once[way] - at_once[1],
+                later[way], later[way] - later[1]);
+  }
+}
+
+// What the pool sends for `reset`: the last query of a session that came back, as the server saw it.
+std::string sent_for(std::string const& url, SessionReset reset) {
+  db_bulkhead::PqxxPool pool{url, {.max_size = 1, .reset = reset}};
+  int backend = 0;
+  {
+    auto lease = pool.acquire(Deadline::after(10s));
+    backend = lease->backendpid();
+  }
+  std::this_thread::sleep_for(50ms);
+  pqxx::connection connection{url};
+  pqxx::nontransaction tx{connection};
+  return tx.exec("SELECT query FROM pg_stat_activity WHERE pid = " + std::to_string(backend))[0][0]
+      .as<std::string>();
 }
 
 void price_resets(std::string const& url, int count) {
@@ -191,15 +286,12 @@ void price_resets(std::string const& url, int count) {
   pqxx::nontransaction tx{connection};
   struct Text {
     char const* name;
-    char const* sql;
+    std::string sql;
   };
-  constexpr std::array texts{
-      Text{"an empty query", ""},
-      Text{"what clean sends",
-           "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; CLOSE ALL; SET SESSION AUTHORIZATION DEFAULT; "
-           "RESET ALL; "
-           "UNLISTEN *; SELECT pg_catalog.pg_advisory_unlock_all(); DISCARD TEMP; DISCARD SEQUENCES; "},
-      Text{"DISCARD ALL", "DISCARD ALL"}};
+  std::array const texts{Text{"an empty query", ""},
+                         Text{"what clean sends", sent_for(url, SessionReset::clean)},
+                         Text{"what discard_all sends", sent_for(url, SessionReset::discard_all)},
+                         Text{"DISCARD ALL", "DISCARD ALL"}};
   std::array<std::vector<double>, texts.size()> times;
   for (int i = 0; i < 500 * count; ++i) {
     for (std::size_t text = 0; text < texts.size(); ++text) {
@@ -208,9 +300,11 @@ void price_resets(std::string const& url, int count) {
       times[text].push_back(std::chrono::duration<double, std::micro>(Clock::now() - before).count());
     }
   }
-  std::printf("\nA round trip of a reset alone, median\n");
+  std::printf("\nA round trip of a reset alone, median, and what it takes more than an empty query\n");
+  double const floor = quantile(times[0], 0.5);
   for (std::size_t text = 0; text < texts.size(); ++text) {
-    std::printf("%-34s%10.1f us\n", texts[text].name, quantile(times[text], 0.5));
+    double const time = quantile(times[text], 0.5);
+    std::printf("%-34s%10.1f us%10.1f\n", texts[text].name, time, time - floor);
   }
 }
 
@@ -225,6 +319,7 @@ void run(std::string const& url, bool quick) {
     for (std::size_t const threads : {1U, 8U}) compare(url, statement, threads, count, quick ? 100ms : 250ms);
   }
   count_round_trips(url);
+  price_transactions(url, count);
   price_resets(url, count);
   setup.exec(std::string{"DROP TABLE "} + table);
 }
