@@ -2,8 +2,8 @@
 //
 // bench_transactions [--quick]: transactions on the PostgreSQL server that DB_URL names, through the
 // bulkhead and the pool, beside bare libpqxx on as many connections of its own. Samples
-// are taken in turns; what counts are ratios of their medians. No target changes the exit
-// code.
+// are taken in turns, in random order; what counts are ratios of their medians. No target
+// changes the exit code.
 #include <pqxx/pqxx>
 
 #include <algorithm>
@@ -15,6 +15,8 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <numeric>
+#include <random>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -145,16 +147,45 @@ double median(std::vector<Sample> const& samples, double Sample::*figure) {
   return quantile(values, 0.5);
 }
 
-void compare(std::string const& url, Statement const& statement, std::size_t threads, int count,
+using Runners = std::vector<std::unique_ptr<Runner>>;
+
+Runners make_runners(std::vector<Way> const& all, std::string const& url, std::size_t threads) {
+  Runners runners;
+  for (Way const& way : all) runners.push_back(way.make(url, threads));
+  return runners;
+}
+
+// Who goes first, second ... is drawn anew for each round: in a fixed order whoever was third took twice as
+// long, whatever it was.
+class Turns {
+ public:
+  explicit Turns(std::size_t count) : order_(count) { std::iota(order_.begin(), order_.end(), 0); }
+  std::vector<std::size_t> const& draw() {
+    std::shuffle(order_.begin(), order_.end(), random_);
+    return order_;
+  }
+
+ private:
+  std::vector<std::size_t> order_;
+  std::minstd_rand random_{std::random_device{}()};
+};
+
+// Each set has sessions of its own: which processor the system gives a session, and so how far it is from its
+// client, stays the same for long, and makes more of a difference than what is compared.
+constexpr int rounds_of_a_set = 3;
+
+void compare(std::string const& url, Statement const& statement, std::size_t threads, int sets,
              Clock::duration length) {
   auto const all = ways();
-  std::vector<std::unique_ptr<Runner>> runners;
-  for (Way const& way : all) runners.push_back(way.make(url, threads));
   std::vector<std::vector<Sample>> samples(all.size());
-  for (int i = 0; i <= count; ++i) {
-    for (std::size_t way = 0; way < all.size(); ++way) {
-      Sample const sample = measure(*runners[way], threads, statement, length);
-      if (i > 0) samples[way].push_back(sample);  // the first round opens connections
+  Turns turns{all.size()};
+  for (int set = 0; set < sets; ++set) {
+    Runners const runners = make_runners(all, url, threads);
+    for (auto const& runner : runners) measure(*runner, threads, statement, length / 5);  // opens connections
+    for (int round = 0; round < rounds_of_a_set; ++round) {
+      for (std::size_t const way : turns.draw()) {
+        samples[way].push_back(measure(*runners[way], threads, statement, length));
+      }
     }
   }
   std::printf("\n%s, %zu thread%s, %zu connection%s\n", statement.name, threads, threads == 1 ? "" : "s",
@@ -229,13 +260,16 @@ void count_round_trips(std::string const& url) {
 
 // Bursts, in turns: within one, a transaction begins as soon as the one before has returned, or after a pause
 // in which the server answers the reset.
-std::vector<double> medians_in_turns(std::vector<std::unique_ptr<Runner>> const& runners, int bursts,
-                                     Clock::duration pause) {
+std::vector<double> medians_in_turns(std::vector<Way> const& all, std::string const& url, int sets,
+                                     int bursts, Clock::duration pause) {
   constexpr int length = 20;
-  std::vector<std::vector<double>> times(runners.size());
+  std::vector<std::vector<double>> times(all.size());
   std::string const sql = statements[0].text(0);
-  for (int burst = 0; burst < bursts; ++burst) {
-    for (std::size_t way = 0; way < runners.size(); ++way) {
+  Runners runners;
+  Turns turns{all.size()};
+  for (int burst = 0; burst < sets * bursts; ++burst) {
+    if (burst % bursts == 0) runners = make_runners(all, url, 1);
+    for (std::size_t const way : turns.draw()) {
       for (int i = 0; i < length; ++i) {
         if (pause.count() > 0) std::this_thread::sleep_for(pause);
         auto const before = Clock::now();
@@ -250,12 +284,10 @@ std::vector<double> medians_in_turns(std::vector<std::unique_ptr<Runner>> const&
   return medians;
 }
 
-void price_transactions(std::string const& url, int count) {
+void price_transactions(std::string const& url, int sets) {
   auto const all = ways();
-  std::vector<std::unique_ptr<Runner>> runners;
-  for (Way const& way : all) runners.push_back(way.make(url, 1));
-  auto const at_once = medians_in_turns(runners, 10 * count, 0ns);
-  auto const later = medians_in_turns(runners, 4 * count, 1ms);
+  auto const at_once = medians_in_turns(all, url, 4 * sets, 10, 0ns);
+  auto const later = medians_in_turns(all, url, 4 * sets, 4, 1ms);
   std::printf(
       "\nA transaction of one SELECT, one thread, median, and what it takes more than with reset none:\n"
       "the next one comes at once, or after 1 ms\n");
@@ -281,7 +313,7 @@ std::string sent_for(std::string const& url, SessionReset reset) {
       .as<std::string>();
 }
 
-void price_resets(std::string const& url, int count) {
+void price_resets(std::string const& url, int sets) {
   pqxx::connection connection{url};
   pqxx::nontransaction tx{connection};
   struct Text {
@@ -293,7 +325,7 @@ void price_resets(std::string const& url, int count) {
                          Text{"what discard_all sends", sent_for(url, SessionReset::discard_all)},
                          Text{"DISCARD ALL", "DISCARD ALL"}};
   std::array<std::vector<double>, texts.size()> times;
-  for (int i = 0; i < 500 * count; ++i) {
+  for (int i = 0; i < 1500 * sets; ++i) {
     for (std::size_t text = 0; text < texts.size(); ++text) {
       auto const before = Clock::now();
       tx.exec(texts[text].sql);
@@ -314,13 +346,13 @@ void run(std::string const& url, bool quick) {
   setup.exec(std::string{"DROP TABLE IF EXISTS "} + table);
   setup.exec(std::string{"CREATE TABLE "} + table + " (id int PRIMARY KEY, n int) WITH (fillfactor = 50)");
   setup.exec(std::string{"INSERT INTO "} + table + " SELECT i, 0 FROM generate_series(0, 63) i");
-  int const count = quick ? 3 : 9;
+  int const sets = quick ? 1 : 4;
   for (Statement const& statement : statements) {
-    for (std::size_t const threads : {1U, 8U}) compare(url, statement, threads, count, quick ? 100ms : 250ms);
+    for (std::size_t const threads : {1U, 8U}) compare(url, statement, threads, sets, quick ? 100ms : 250ms);
   }
   count_round_trips(url);
-  price_transactions(url, count);
-  price_resets(url, count);
+  price_transactions(url, sets);
+  price_resets(url, sets);
   setup.exec(std::string{"DROP TABLE "} + table);
 }
 
