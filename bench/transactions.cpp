@@ -4,6 +4,10 @@
 // bulkhead and the pool, beside bare libpqxx on as many connections of its own. Samples
 // are taken in turns, in random order; what counts are ratios of their medians. No target
 // changes the exit code.
+//
+// On several processors a round trip takes two or three times as long where the system
+// has put client and session apart, and the ratios of one thread are as unsteady: look
+// at them on one processor, server and all (`taskset -c 0 ./run bench`).
 #include <pqxx/pqxx>
 
 #include <algorithm>
@@ -347,6 +351,12 @@ void run(std::string const& url, bool quick) {
   setup.exec(std::string{"CREATE TABLE "} + table + " (id int PRIMARY KEY, n int) WITH (fillfactor = 50)");
   setup.exec(std::string{"INSERT INTO "} + table + " SELECT i, 0 FROM generate_series(0, 63) i");
   int const sets = quick ? 1 : 4;
+  std::printf(
+      "\nTransactions on a server, %u processors. Where the system puts a session makes more of a difference "
+      "than "
+      "what is\ncompared: ratios are steady under `taskset -c 0 ./run bench`, which starts the server there "
+      "too.\n",
+      std::thread::hardware_concurrency());
   for (Statement const& statement : statements) {
     for (std::size_t const threads : {1U, 8U}) compare(url, statement, threads, sets, quick ? 100ms : 250ms);
   }
