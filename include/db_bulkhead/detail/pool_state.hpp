@@ -333,7 +333,9 @@ class PoolState {
       }
     }
     if (!connector_.alive(*entry.connection)) return discard(entry, &PoolStats::validation_failures);
-    if (entry.since - entry.proven < options_.validate_after_idle) return true;
+    // 0 is always: the two clocks may be a tick apart.
+    bool const is_always = options_.validate_after_idle.count() == 0;
+    if (!is_always && entry.since - entry.proven < options_.validate_after_idle) return true;
     return make_proven(entry, patience.end(), how);
   }
 
