@@ -31,11 +31,13 @@
 #include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <deque>
-#include <future>
+#include <exception>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -343,19 +345,21 @@ class FaultProxy {
 
   // ---- commands ----
 
+  // On the stack of whoever gives it; guarded by mutex_ but for the work.
+  struct Command {
+    std::function<void()> work;
+    bool is_done = false;
+    std::exception_ptr failure{};
+  };
+
   template <class Work>
   void command(Work work) {
-    std::packaged_task<void()> task{[this, work] {
-      work();
-      settle();  // whoever gave the command may ask at once what is open
-    }};
-    auto done = task.get_future();
-    {
-      std::lock_guard const lock{mutex_};
-      tasks_.push_back(std::move(task));
-    }
+    Command given{work};
+    std::unique_lock lock{mutex_};
+    commands_.push_back(&given);
     wake();
-    done.get();
+    obeyed_.wait(lock, [&] { return given.is_done; });
+    if (given.failure) std::rethrow_exception(given.failure);
   }
 
   template <class Change>
@@ -388,12 +392,26 @@ class FaultProxy {
     while (::read(woken_.get(), bytes.data(), bytes.size()) > 0) {
     }
     accept_waiting();  // they were there before the command was given
-    std::vector<std::packaged_task<void()>> tasks;
+    std::vector<Command*> commands;
     {
       std::lock_guard const lock{mutex_};
-      tasks.swap(tasks_);
+      commands.swap(commands_);
     }
-    for (auto& task : tasks) task();
+    for (Command* command : commands) obey(*command);
+  }
+
+  void obey(Command& command) {
+    std::exception_ptr failure;
+    try {
+      command.work();
+      settle();  // whoever gave the command may ask at once what is open
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    std::lock_guard const lock{mutex_};
+    command.failure = failure;
+    command.is_done = true;
+    obeyed_.notify_all();
   }
 
   // ---- the thread ----
@@ -624,8 +642,9 @@ class FaultProxy {
   std::uint16_t port_ = 0;
   std::atomic<int> connections_{0}, open_{0}, forgotten_{0}, sent_{0}, seen_{0};
 
-  std::mutex mutex_;  // guards tasks_; none of them runs under it
-  std::vector<std::packaged_task<void()>> tasks_;
+  std::mutex mutex_;  // guards commands_; none of them is carried out under it
+  std::condition_variable obeyed_;
+  std::vector<Command*> commands_;
   Socket woken_, waker_;  // a pipe
 
   // The thread's own, once it runs.
